@@ -26,7 +26,8 @@ def find_docbins(path: Path) -> list[Path]:
     As in `spacy train`, links are followed, and names that begin with a dot are skipped; but a link
     to a folder that it is in is not followed.
 
-    Raises CorpusError for a folder without .spacy files.
+    Raises:
+        CorpusError: For a folder without .spacy files.
     """
     if not path.is_dir():
         return [path]
@@ -55,12 +56,17 @@ def read_docbin(path: Path, vocab: Vocab) -> tuple[int, Iterator[Doc]]:
     spaCy's `Corpus` skips docs without tokens; this function does not. Packed docs stay in memory;
     each Doc is made when the iterator reaches it.
 
-    path: File or folder.
-    vocab: Vocab that the docs share.
+    Args:
+        path: File or folder.
+        vocab: Vocab that the docs share.
 
-    Returns the number of docs, and an iterator over them. Raises CorpusError for a folder without
-    .spacy files and, also from the iterator, for a file in another format or a truncated one;
-    OSError for a missing file.
+    Returns:
+        The number of docs, and an iterator over them.
+
+    Raises:
+        CorpusError: For a folder without .spacy files and, also from the iterator, for a file in
+            another format or a truncated one.
+        OSError: For a missing file.
     """
     files = find_docbins(path)
     bins = [_open(file) for file in files]

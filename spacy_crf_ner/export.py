@@ -39,15 +39,19 @@ def export_pipeline(nlp: Language, precision: str = "fp32") -> Language:
     transformer that only `crf_ner` components listen to becomes a part of each of them. Settings
     and calibration stay; the result can no longer be trained.
 
-    nlp: A trained pipeline with a `crf_ner` component; it is changed.
-    precision: "fp32" changes no entity and keeps guarantees. "int8" quantizes the linear layers of
-        the transformer, and drops guarantees: calibrate the result.
+    Args:
+        nlp: A trained pipeline with a `crf_ner` component; it is changed.
+        precision: "fp32" changes no entity and keeps guarantees. "int8" quantizes the linear layers
+            of the transformer, and drops guarantees: calibrate the result.
 
-    Returns the pipeline, for `nlp.to_disk`.
-    Raises InputError for a pipeline without `crf_ner` or with a disabled one, for other
-    components and layers that need torch, for an unknown precision, for missing packages of the
-    extras `train` and `int8`, for int8 without a transformer, for a network that ONNX cannot
-    express, and as `guarantees`.
+    Returns:
+        The pipeline, for `nlp.to_disk`.
+
+    Raises:
+        InputError: For a pipeline without `crf_ner` or with a disabled one, for other components
+            and layers that need torch, for an unknown precision, for missing packages of the extras
+            `train` and `int8`, for int8 without a transformer, for a network that ONNX cannot
+            express, and as `guarantees`.
     """
     if precision not in PRECISIONS:
         raise InputError(f"precision: expected one of {[*PRECISIONS]}, got {precision!r}.")
@@ -125,8 +129,9 @@ def _has_torch(model: Layer) -> bool:
 class _Export:
     """Converts the models of a pipeline: the blocks of their configs, and their layers.
 
-    int8: Whether to quantize transformers.
-    has_transformer: Whether one was converted.
+    Attributes:
+        int8: Whether to quantize transformers.
+        has_transformer: Whether one was converted.
     """
 
     nlp: Language
@@ -198,7 +203,9 @@ class _Export:
     ) -> tuple[Block, Layer]:
         """Convert a transformer, with the pooling of its listener.
 
-        block, layer: From docs to vectors. whole, model: The transformer; perhaps the same.
+        Args:
+            block: From docs to vectors. whole, model: The transformer; perhaps the same.
+            layer: From docs to vectors. whole, model: The transformer; perhaps the same.
         """
         from .ml.onnx_states import transformer_state
         from .ml.transformer.spacy_transformers_internals import TransformerModel

@@ -57,7 +57,8 @@ class Spans(NamedTuple):
 class TagMask(NamedTuple):
     """The tags that are allowed at the W tokens from `start` on; all others allow any tag.
 
-    allowed: bool (W, C), or (R, W, C) for R disjoint sets of tag sequences.
+    Attributes:
+        allowed: bool (W, C), or (R, W, C) for R disjoint sets of tag sequences.
     """
 
     start: int
@@ -68,11 +69,13 @@ class TagMask(NamedTuple):
 class TagScheme:
     """The tags that encode entities of some labels.
 
-    name: "biluo" (also known as BIOES), "bio" (IOB2) or "io". IO cannot distinguish two
-        adjacent entities of one label from one longer entity.
-    labels: Entity labels, in the order of their tags.
+    Attributes:
+        name: "biluo" (also known as BIOES), "bio" (IOB2) or "io". IO cannot distinguish two
+            adjacent entities of one label from one longer entity.
+        labels: Entity labels, in the order of their tags.
 
-    Raises InputError for an unknown name.
+    Raises:
+        InputError: For an unknown name.
     """
 
     name: str
@@ -131,9 +134,12 @@ class TagScheme:
     def write(self, labels: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Encode entities as the ids of their tags.
 
-        labels: (S,) indices. lengths: (S,) numbers of tokens, at least 1, the longest L.
+        Args:
+            labels: (S,) indices.
+            lengths: (S,) numbers of tokens, at least 1, the longest L.
 
-        Returns (S, L), TAG_MISSING (-1) after their ends.
+        Returns:
+            (S, L), TAG_MISSING (-1) after their ends.
         """
         steps, last = np.arange(lengths.max(initial=1)), lengths[:, None] - 1
         first = np.where(last == 0, POSITIONS.index("U"), POSITIONS.index("B"))
@@ -148,7 +154,8 @@ class TagScheme:
         In BIO, the tags B I of two tokens are also the beginning of a longer entity, B I I. So
         P(B I) - P(B I I) is the probability of the entity of exactly two tokens.
 
-        Returns (C,) by the entity's first tag, and (C,) by its last; TAG_MISSING for none.
+        Returns:
+            (C,) by the entity's first tag, and (C,) by its last; TAG_MISSING for none.
         """
         left = self.continues.T & self.constraints.start[:, None]
         right = self.continues & self.constraints.end[:, None]
@@ -160,8 +167,11 @@ class TagScheme:
     def entity_mask(self, start: int, end: int, label: str, T: int) -> TagMask:
         """Allow only the tag sequences of T tokens in which start:end is an entity of the label.
 
-        Returns (W, C), over the entity and the token on either side.
-        Raises KeyError for a label that is not in the scheme.
+        Returns:
+            (W, C), over the entity and the token on either side.
+
+        Raises:
+            KeyError: For a label that is not in the scheme.
         """
         (tags,) = self.write(np.array([self.numbers[label]]), np.array([end - start]))
         first, last = max(start - 1, 0), min(end + 1, T)
@@ -178,10 +188,14 @@ class TagScheme:
     def exclusion_mask(self, start: int, end: int, label: str, T: int) -> TagMask:
         """Allow only the tag sequences of T tokens in which start:end is no entity of the label.
 
-        label: "" for any label; "O" excludes that all of these tokens are outside of entities.
+        Args:
+            label: "" for any label; "O" excludes that all of these tokens are outside of entities.
 
-        Returns (R, W, C), the sequences as R disjoint sets.
-        Raises KeyError for a label that is not in the scheme.
+        Returns:
+            (R, W, C), the sequences as R disjoint sets.
+
+        Raises:
+            KeyError: For a label that is not in the scheme.
         """
         if label == self.tags[TAG_OUTSIDE] and label not in self.labels:
             outside = np.arange(len(self.tags)) == TAG_OUTSIDE
@@ -193,8 +207,10 @@ class TagScheme:
     def ids(self, biluo: Sequence[str | None]) -> NDArray[np.int64]:
         """Convert BILUO tags, as spaCy's `Example.get_aligned_ner` gives them, to tag ids: (T,).
 
-        None or "-", which stand for a missing annotation, become TAG_MISSING. Raises KeyError for
-        a tag of a label that is not in the scheme.
+        None or "-", which stand for a missing annotation, become TAG_MISSING.
+
+        Raises:
+            KeyError: For a tag of a label that is not in the scheme.
         """
         ids = self._ids_of_biluo
         return np.fromiter((ids[tag] for tag in biluo), dtype=np.int64, count=len(biluo))
@@ -202,8 +218,9 @@ class TagScheme:
     def spans(self, ids: NDArray[np.int64], boundaries: NDArray[np.bool_] | None = None) -> Spans:
         """Decode the entities, in order, of a legal tag sequence, or of several in a row.
 
-        ids: (T,) tag ids, none of them missing.
-        boundaries: (T,) True at tokens that cannot continue an entity; None for none.
+        Args:
+            ids: (T,) tag ids, none of them missing.
+            boundaries: (T,) True at tokens that cannot continue an entity; None for none.
         """
         inside = ids != TAG_OUTSIDE
         # joined[t]: tokens t - 1 and t are in one entity.
@@ -265,9 +282,11 @@ def _complement(masks: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
     over tokens k of (X and M before k; X and not M at k; X after k). All terms are sums of
     probabilities: nothing cancels, even where the probability of the masks is close to 1.
 
-    masks: Each (W, C).
+    Args:
+        masks: Each (W, C).
 
-    Returns (R, W, C).
+    Returns:
+        (R, W, C).
     """
     parts = [np.ones_like(masks[0])]
     for mask in masks:

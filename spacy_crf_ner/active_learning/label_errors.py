@@ -55,14 +55,15 @@ KINDS = {
 class Review(NamedTuple):
     """The disagreements of gold annotation and models, the most suspicious first.
 
-    findings: As in the list of `evaluation.error_analysis.errors`, with a "kind" of `KINDS`, the
-        index "doc" in the corpus, the "gold_probability" of the gold entity, and its `log_odds`,
-        with the "log_likelihood_ratio" and the "support" of both sides.
-    docs: The number of gold docs.
-    docs_of: The gold docs with a finding, by index.
-    left_out: The number of predicted entities in tokens without annotation.
-    negatives: The number of negative spans that a fold was trained without, since it does not have
-        their label.
+    Attributes:
+        findings: As in the list of `evaluation.error_analysis.errors`, with a "kind" of `KINDS`,
+            the index "doc" in the corpus, the "gold_probability" of the gold entity, and its
+            `log_odds`, with the "log_likelihood_ratio" and the "support" of both sides.
+        docs: The number of gold docs.
+        docs_of: The gold docs with a finding, by index.
+        left_out: The number of predicted entities in tokens without annotation.
+        negatives: The number of negative spans that a fold was trained without, since it does not
+            have their label.
     """
 
     findings: list[dict[str, Any]]
@@ -102,17 +103,20 @@ def review(
     Each fold of the corpus is predicted by a pipeline that is trained on the other folds, with the
     config of the given one. The findings are sorted by log odds.
 
-    nlp: A trained pipeline whose entities all come from its `crf_ner` component.
-    corpus: Gold docs: a .spacy file or a folder of them, or in any format of `convert`.
-    folds: 0 to predict with the given pipeline, without calibration: if it was trained on the
-        corpus, it agrees with errors that it has learned.
-    seed: Of the folds. gpu_id: To train on; -1 for the CPU.
-    component: The name of the component; None for the only one.
-    on_fold: Called with the number of folds that are done.
+    Args:
+        nlp: A trained pipeline whose entities all come from its `crf_ner` component.
+        corpus: Gold docs: a .spacy file or a folder of them, or in any format of `convert`.
+        folds: 0 to predict with the given pipeline, without calibration: if it was trained on the
+            corpus, it agrees with errors that it has learned.
+        seed: Of the folds.
+        gpu_id: To train on; -1 for the CPU.
+        component: The name of the component; None for the only one.
+        on_fold: Called with the number of folds that are done.
 
-    Raises InputError as `require_recognizer`, `require_not_frozen`, `divide` and `train_folds`, for
-    a corpus without entities, for gold entities that begin or end with whitespace, and for a
-    pipeline without confidences, or with other components that set entities.
+    Raises:
+        InputError: As `require_recognizer`, `require_not_frozen`, `divide` and `train_folds`, for a
+            corpus without entities, for gold entities that begin or end with whitespace, and for a
+            pipeline without confidences, or with other components that set entities.
     """
     name = require_recognizer(nlp, component)
     pipe = recognizer(nlp, name)
@@ -338,8 +342,9 @@ def log_odds(finding: dict[str, Any], is_apart: bool) -> float:
     The sum of the log likelihood ratio of the model, the log ratio of the texts that support each
     side, each with a half of a text added, and the log of how often annotators make this error.
 
-    is_apart: Whether the predicted entity overlaps no gold one. If it overlaps one that another
-        finding is about, annotators did not overlook it.
+    Args:
+        is_apart: Whether the predicted entity overlaps no gold one. If it overlaps one that another
+            finding is about, annotators did not overlook it.
     """
     support = finding["support"]
     odds: float = finding["log_likelihood_ratio"]

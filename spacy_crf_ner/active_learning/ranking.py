@@ -43,18 +43,19 @@ MIN_TOKENS = 5  # a shorter sentence is joined with its neighbour: alone, nobody
 class Options(NamedTuple):
     """What to choose.
 
-    n: The number of tasks, with the random ones.
-    unit: "docs", "sentences", or "spans", which are questions about single spans.
-    strategy: "entropy" of all analyses per token; expected number of "errors" per token; or
-        "random". For questions about spans, the first two are the same: probabilities near 0.5 are
-        first.
-    budget: The tokens of all tasks together, at most; None for no limit.
-    repeats: At most this many tasks have the same text as most uncertain span, see `surface_of`; 0
-        for no limit.
-    sample: The share of tasks that are a random sample, for evaluation.
-    seed: Of the sample and of "random".
-    exclude: What is not asked again, see `exclusion.annotated_ids`.
-    component: The name of the `crf_ner` component; None for the only one.
+    Attributes:
+        n: The number of tasks, with the random ones.
+        unit: "docs", "sentences", or "spans", which are questions about single spans.
+        strategy: "entropy" of all analyses per token; expected number of "errors" per token; or
+            "random". For questions about spans, the first two are the same: probabilities near 0.5
+            are first.
+        budget: The tokens of all tasks together, at most; None for no limit.
+        repeats: At most this many tasks have the same text as most uncertain span, see
+            `surface_of`; 0 for no limit.
+        sample: The share of tasks that are a random sample, for evaluation.
+        seed: Of the sample and of "random".
+        exclude: What is not asked again, see `exclusion.annotated_ids`.
+        component: The name of the `crf_ner` component; None for the only one.
     """
 
     n: int = 200
@@ -98,10 +99,14 @@ def rank_texts(
 ) -> tuple[list[list[Unit]], list[AnnotatedText]]:
     """Score the units of texts.
 
-    texts: Strings, or Docs as bytes, whose tokens are kept.
+    Args:
+        texts: Strings, or Docs as bytes, whose tokens are kept.
 
-    Returns the units of each text, and each text with the error of the pipeline, if there is one.
-    Raises InputError for questions about spans of overlapping entities, and errors of the machine.
+    Returns:
+        The units of each text, and each text with the error of the pipeline, if there is one.
+
+    Raises:
+        InputError: For questions about spans of overlapping entities, and errors of the machine.
     """
     name = require_recognizer(nlp, options.component)
     pipe = recognizer(nlp, name)
@@ -189,7 +194,8 @@ def join_short(sentences: Iterable[Span]) -> list[Span]:
     This is the one before it, as for "(ref 31)" behind a full stop, or the next one if that has
     been joined already: many short sentences do not make one long text.
 
-    sentences: Those of one Doc, in order.
+    Args:
+        sentences: Those of one Doc, in order.
     """
     found: list[Span] = []
     is_joined = False  # whether the last one found is
@@ -219,7 +225,8 @@ def _alone(span: Span) -> Doc:
 class _Measured(NamedTuple):
     """What the model finds in a part; spans are in characters of the piece.
 
-    tokens: Those that begin in the part.
+    Attributes:
+        tokens: Those that begin in the part.
     """
 
     tokens: list[tuple[str, bool]]
@@ -275,7 +282,8 @@ def _require_whole_tokens(tokens: Sequence[tuple[str, bool]], found: Iterable[Ca
 def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> Iterator[Unit]:
     """Make the units of a piece of a document, which begins at a character of it.
 
-    Raises ValueError if it was cut within a token, and for an entity that ends within one.
+    Raises:
+        ValueError: If it was cut within a token, and for an entity that ends within one.
     """
     found: list[_Measured] = [part.result for part in parts]
     tokens = [token for each in found for token in each.tokens]

@@ -14,15 +14,16 @@ from ..tags import SpanOffsets
 class Unit:
     """A text, or a question about a span of it, that can be annotated.
 
-    id: A hash of the text and the question, the same in every run.
-    tokens: Their texts, and whether a space follows.
-    entities: The predicted entities, in order: start, end and label in characters, and probability;
-        gold ones have none.
-    score: How much annotating it is expected to teach; comparable for one strategy.
-    surface: The text of the most uncertain span, without case, numbers as 0; "" for none.
-    source: "file", "line", "id" and "offset": where the text begins, in characters.
-    question: The span to ask about; None for all entities of the text.
-    limits: What of the text gold annotates, as `data.jsonl.annotated_parts` has it.
+    Attributes:
+        id: A hash of the text and the question, the same in every run.
+        tokens: Their texts, and whether a space follows.
+        entities: The predicted entities, in order: start, end and label in characters, and
+            probability; gold ones have none.
+        score: How much annotating it is expected to teach; comparable for one strategy.
+        surface: The text of the most uncertain span, without case, numbers as 0; "" for none.
+        source: "file", "line", "id" and "offset": where the text begins, in characters.
+        question: The span to ask about; None for all entities of the text.
+        limits: What of the text gold annotates, as `data.jsonl.annotated_parts` has it.
     """
 
     id: str
@@ -50,11 +51,14 @@ class Selection:
     matroid, for which dropping the worst unit that breaks a limit is optimal. Units with the same
     id are expected to have the same surface.
 
-    n: The number of units with high scores. aside: The size of the random sample.
-    repeats: 0 for no limit.
-    seed: Of the sample.
+    Args:
+        n: The number of units with high scores.
+        aside: The size of the random sample.
+        repeats: 0 for no limit.
+        seed: Of the sample.
 
-    duplicates: The number of units that were not added because an equal one is chosen.
+    Attributes:
+        duplicates: The number of units that were not added because an equal one is chosen.
     """
 
     def __init__(self, n: int, aside: int = 0, repeats: int = 0, seed: int = 0) -> None:
@@ -146,9 +150,10 @@ def within_budget(units: Iterable[Unit], budget: int) -> list[Unit]:
 def until_enough(units: Iterable[Unit], enough: int, most: int) -> list[Unit]:
     """Return the first units, until they have enough tokens together, but not too many.
 
-    enough: Number of tokens. The last unit may exceed it: without this one, or with shorter ones in
-        its place, long texts would be rarer than among all units (Wald's equation).
-    most: Number of tokens that is never exceeded.
+    Args:
+        enough: Number of tokens. The last unit may exceed it: without this one, or with shorter
+            ones in its place, long texts would be rarer than among all units (Wald's equation).
+        most: Number of tokens that is never exceeded.
     """
     chosen: list[Unit] = []
     tokens = 0

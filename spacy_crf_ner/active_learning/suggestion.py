@@ -35,7 +35,9 @@ TASKS, SAMPLE, ERRORS, SUMMARY = "tasks", "sample", "errors.jsonl", "summary.jso
 class ShardUnits(NamedTuple):
     """The units of a shard that are among its best, and what it adds to the summary.
 
-    labels: Those of the model. size: Bytes of the input.
+    Attributes:
+        labels: Those of the model.
+        size: Bytes of the input.
     """
 
     units: list[Unit]
@@ -59,20 +61,28 @@ def suggest(
 ) -> dict[str, Any]:
     """Choose the texts, or spans of them, that are most worth annotating, and write tasks.
 
-    model: Folder or package of a pipeline.
-    inputs, settings, workers, gpu_ids: As for `annotate`.
-    output: New folder for "tasks", the most valuable first; "sample", the random ones;
-        errors.jsonl, the documents that could not be read or scored; and summary.json.
-    tool: The format of the tasks, one of `TOOLS`.
-    on_progress: Called after each shard; its words are the tokens of the units.
+    Args:
+        model: Folder or package of a pipeline.
+        inputs: As for `annotate`.
+        settings: As for `annotate`.
+        workers: As for `annotate`.
+        gpu_ids: As for `annotate`.
+        output: New folder for "tasks", the most valuable first; "sample", the random ones;
+            errors.jsonl, the documents that could not be read or scored; and summary.json.
+        tool: The format of the tasks, one of `TOOLS`.
+        on_progress: Called after each shard; its words are the tokens of the units.
 
-    Returns the content of summary.json: the numbers of "documents", "errors" and "blank" lines; of
-    "units", which are "tasks", "sample", "duplicates" of these, "over_budget", "over_repeats" (left
-    out although there are fewer tasks than asked for), or "not_chosen"; of "excluded" ones; and of
-    "empty" documents, which have none; and "tokens", those of the tasks and the sample together,
-    and "median_tokens", those of the median task, without whitespace.
-    Raises InputError for invalid options, inputs and outputs, OSError if a file cannot be read or
-    written, and WorkerError if a worker dies.
+    Returns:
+        The content of summary.json: the numbers of "documents", "errors" and "blank" lines; of
+        "units", which are "tasks", "sample", "duplicates" of these, "over_budget", "over_repeats"
+        (left out although there are fewer tasks than asked for), or "not_chosen"; of "excluded"
+        ones; and of "empty" documents, which have none; and "tokens", those of the tasks and the
+        sample together, and "median_tokens", those of the median task, without whitespace.
+
+    Raises:
+        InputError: For invalid options, inputs and outputs.
+        OSError: If a file cannot be read or written.
+        WorkerError: If a worker dies.
     """
     require("annotate")
     require_options(options)

@@ -24,8 +24,9 @@ def write_tasks(
 
     For Label Studio, also write its labeling configuration, labeling.xml.
 
-    labels: Those of the model, and of other predicted entities.
-    binary: Whether the tasks are questions about spans.
+    Args:
+        labels: Those of the model, and of other predicted entities.
+        binary: Whether the tasks are questions about spans.
     """
     records = map(TOOLS[tool], units)
     if tool == "label-studio":

@@ -64,7 +64,8 @@ def merge_entities(
     An entity is kept from the chunk that its first character belongs to, unless it overlaps with an
     earlier one.
 
-    overlapping: Keep overlapping entities too.
+    Args:
+        overlapping: Keep overlapping entities too.
     """
     merged: list[FoundEntity] = []
     for chunk, entities in chunks:

@@ -34,24 +34,30 @@ def annotate_frames(
     `max_characters` in chunks. If it raises an error for a document, the others are still
     annotated. The error handlers of the pipeline are not used.
 
-    frames: Each with a column of texts: strings, or Docs as bytes (`Doc.to_bytes`), whose tokens
-        are kept.
-    model: A pipeline, or its folder or package, which is loaded once per process.
-    text_column: Name of the column with the texts.
-    batch_size: Documents per batch; 0 chooses it by their length.
-    max_characters: Maximum length of a chunk.
-    docs: Also add the tokens and entities as a Doc.
-    gpu_id: GPU to load the pipeline on; -1 for the CPU.
-    precision: Precision of prediction, as in `spacy_crf_ner.accelerate`; None for the one saved
-        with the pipeline.
+    Args:
+        frames: Each with a column of texts: strings, or Docs as bytes (`Doc.to_bytes`), whose
+            tokens are kept.
+        model: A pipeline, or its folder or package, which is loaded once per process.
+        text_column: Name of the column with the texts.
+        batch_size: Documents per batch; 0 chooses it by their length.
+        max_characters: Maximum length of a chunk.
+        docs: Also add the tokens and entities as a Doc.
+        gpu_id: GPU to load the pipeline on; -1 for the CPU.
+        precision: Precision of prediction, as in `spacy_crf_ner.accelerate`; None for the one saved
+            with the pipeline.
 
-    Yields each frame with its rows, index and columns unchanged, but Docs replaced by their text,
-    and these new columns: "entities", a list of {"start", "end", "label", "confidence"} in
-    characters of the text, including all overlapping entities, sorted by start, end and label;
-    "error", why the document could not be annotated, or None; with `docs`
-    also "doc", bytes. Its `.attrs["words"]` is the number of tokens.
-    Raises InputError for a frame without texts, or with columns of these names, and for sizes that
-    are too small; and OSError, MemoryError and errors of a GPU, which are not errors of a document.
+    Yields:
+        Each frame with its rows, index and columns unchanged, but Docs replaced by their text, and
+        these new columns: "entities", a list of {"start", "end", "label", "confidence"} in
+        characters of the text, including all overlapping entities, sorted by start, end and label;
+        "error", why the document could not be annotated, or None; with `docs` also "doc", bytes.
+        Its `.attrs["words"]` is the number of tokens.
+
+    Raises:
+        InputError: For a frame without texts, or with columns of these names, and for sizes that
+            are too small.
+        OSError: And errors of a GPU, which are not errors of a document.
+        MemoryError: And errors of a GPU, which are not errors of a document.
     """
     from pandas import Series
 

@@ -19,7 +19,8 @@ Groups = dict[str | None, list[FoundEntity]]
 def overlapping_keys(nlp: Language) -> list[str]:
     """Find the keys in `doc.spans` of the overlapping entities of a pipeline; none if it is flat.
 
-    Raises InputError if a later component merges tokens: entities within them would be lost.
+    Raises:
+        InputError: If a later component merges tokens: entities within them would be lost.
     """
     keys: list[str] = []
     for name in nlp.pipe_names:
@@ -37,10 +38,12 @@ def overlapping_keys(nlp: Language) -> list[str]:
 def group_entities(doc: Doc, keys: Iterable[str], offset: int = 0) -> Groups:
     """Collect the entities of a doc, with their probabilities.
 
-    keys: Of overlapping entities.
-    offset: Added to all offsets in characters.
+    Args:
+        keys: Of overlapping entities.
+        offset: Added to all offsets in characters.
 
-    Raises InputError if a component has merged tokens, with overlapping entities within them.
+    Raises:
+        InputError: If a component has merged tokens, with overlapping entities within them.
     """
     has_confidence = Span.has_extension(CONFIDENCE)
     spans: dict[str | None, list[tuple[Span, float | None]]] = {

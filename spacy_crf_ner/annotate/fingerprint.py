@@ -28,7 +28,9 @@ def make_fingerprint(model: str, sources: Sources, settings: Settings) -> dict[s
 
     Size and modification time represent the content of an input file. The names of shards depend
     on the order of the files.
-    settings: Settings with a precision other than "auto".
+
+    Args:
+        settings: Settings with a precision other than "auto".
     """
     assert settings.precision != "auto"
     return {

@@ -26,10 +26,12 @@ WILD = frozenset("*?[")
 class Source(NamedTuple):
     """A file, and how to read it.
 
-    kind: "txt", "jsonl", "csv", "tsv", "parquet" or "spacy".
-    compression: "", "gz" or "zst".
-    size: Bytes, as stored. modified: Time of the last change, in nanoseconds.
-    group: Files of different groups are in different shards.
+    Attributes:
+        kind: "txt", "jsonl", "csv", "tsv", "parquet" or "spacy".
+        compression: "", "gz" or "zst".
+        size: Bytes, as stored.
+        modified: Time of the last change, in nanoseconds.
+        group: Files of different groups are in different shards.
     """
 
     location: Location
@@ -48,8 +50,10 @@ class Source(NamedTuple):
 class Sources(NamedTuple):
     """The files of a corpus.
 
-    ignored: Names of other files in folders and globs: files of another kind, hidden files (their
-        name, or the name of a folder above, begins with "_" or "."), and links to folders.
+    Attributes:
+        ignored: Names of other files in folders and globs: files of another kind, hidden files
+            (their name, or the name of a folder above, begins with "_" or "."), and links to
+            folders.
     """
 
     sources: list[Source]
@@ -59,14 +63,18 @@ class Sources(NamedTuple):
 def find_sources(inputs: Sequence[str | Path], output: Location) -> Sources:
     """Find the files of a corpus.
 
-    inputs: Files; folders, including subfolders; globs, in which `**` is any number of folders; and
-        URIs of files and folders. An existing name is not a glob.
-    output: Folder of the annotated corpus.
+    Args:
+        inputs: Files; folders, including subfolders; globs, in which `**` is any number of folders;
+            and URIs of files and folders. An existing name is not a glob.
+        output: Folder of the annotated corpus.
 
-    Returns the files in the order of the inputs; those of a folder or glob are sorted by path.
-    Raises InputError if there is no input, if an input does not exist or has no file to read, if a
-    file occurs twice, and if the output is in an input folder or an input in the output; OSError
-    for a folder that cannot be listed.
+    Returns:
+        The files in the order of the inputs; those of a folder or glob are sorted by path.
+
+    Raises:
+        InputError: If there is no input, if an input does not exist or has no file to read, if a
+            file occurs twice, and if the output is in an input folder or an input in the output.
+        OSError: For a folder that cannot be listed.
     """
     if not inputs:
         raise InputError("inputs: expected a file, a folder or a glob, got none. Add one.")

@@ -53,23 +53,30 @@ def annotate(
     The shards have each document once, in the order of the input. errors.jsonl has the documents
     that fail, with file, line and reason. Memory does not grow with the corpus.
 
-    model: Folder or package of a pipeline.
-    inputs: Files, globs, folders or URIs: .txt, .jsonl, .csv, .tsv, also .gz and .zst; .parquet;
-        .spacy.
-    output: Folder for part-000000.jsonl and so on, errors.jsonl and summary.json.
-    settings: How documents are read, annotated and written.
-    workers: Processes, each with one thread and its own copy of the model; 0 for one per shard, but
-        at most one per core, and at most 8, or 8 for each GPU. One worker on the CPU is this
-        process, which starts no other.
-    gpu_ids: The GPUs that the workers share; empty for none. Most of the time of a worker is spent
-        on the CPU.
-    resume: Continue an earlier, interrupted run and keep its finished shards.
-    restart: Remove the output of an earlier run.
-    on_progress: Called when a worker has loaded the model, and after each shard.
+    Args:
+        model: Folder or package of a pipeline.
+        inputs: Files, globs, folders or URIs: .txt, .jsonl, .csv, .tsv, also .gz and .zst;
+            .parquet; .spacy.
+        output: Folder for part-000000.jsonl and so on, errors.jsonl and summary.json.
+        settings: How documents are read, annotated and written.
+        workers: Processes, each with one thread and its own copy of the model; 0 for one per shard,
+            but at most one per core, and at most 8, or 8 for each GPU. One worker on the CPU is
+            this process, which starts no other.
+        gpu_ids: The GPUs that the workers share; empty for none. Most of the time of a worker is
+            spent on the CPU.
+        resume: Continue an earlier, interrupted run and keep its finished shards.
+        restart: Remove the output of an earlier run.
+        on_progress: Called when a worker has loaded the model, and after each shard.
 
-    Returns the content of summary.json. Raises InputError for invalid settings, inputs and folders,
-    OSError if a file cannot be read or written, WorkerError if a worker fails or dies. Finished
-    shards are kept.
+    Returns:
+        The content of summary.json.
+
+    Raises:
+        InputError: For invalid settings, inputs and folders.
+        OSError: If a file cannot be read or written.
+        WorkerError: If a worker fails or dies.
+
+    Finished shards are kept.
     """
     run = Run(model, inputs, output, settings, resume, restart, on_progress)
     return run.execute(processes(workers, gpu_ids, run.sources.sources, settings))
@@ -80,8 +87,9 @@ def processes(
 ) -> AbstractContextManager[Engine]:
     """Return the context of the local engine for a corpus; arguments as for `annotate`.
 
-    Raises InputError for a negative number of workers, and if a script would start processes that
-    run the script again.
+    Raises:
+        InputError: For a negative number of workers, and if a script would start processes that run
+            the script again.
     """
     if workers < 0:
         raise InputError(f"workers: expected 0 or more, got {workers}. Use 0 to choose a number.")

@@ -23,11 +23,13 @@ THREADS = 16
 class ShardReport(NamedTuple):
     """The result of a shard.
 
-    documents: Number of documents read, including those in `errors`.
-    blank: Blank lines, in formats in which a line is a record.
-    words, entities: Numbers in the shard.
-    size: Bytes of the input.
-    errors: File, line, id and reason of each document that is not in the shard.
+    Attributes:
+        documents: Number of documents read, including those in `errors`.
+        blank: Blank lines, in formats in which a line is a record.
+        words: Numbers in the shard.
+        entities: Numbers in the shard.
+        size: Bytes of the input.
+        errors: File, line, id and reason of each document that is not in the shard.
     """
 
     name: str
@@ -44,14 +46,17 @@ class ShardFolder:
 
     A shard is finished when its report, which is written last, is in the folder.
 
-    location: The folder; it may not exist yet.
+    Args:
+        location: The folder; it may not exist yet.
 
-    begun: Whether it holds a run, which `begin` can continue.
-    finished: Names of the finished shards.
-    totals: Their counts: "shards", "documents", "blank", "words", "entities", "size", "errors".
+    Attributes:
+        begun: Whether it holds a run, which `begin` can continue.
+        finished: Names of the finished shards.
+        totals: Their counts: "shards", "documents", "blank", "words", "entities", "size", "errors".
 
-    Raises InputError for a folder with other contents, and for a local one that another process is
-    writing to.
+    Raises:
+        InputError: For a folder with other contents, and for a local one that another process is
+            writing to.
     """
 
     def __init__(self, location: Location) -> None:
@@ -117,10 +122,13 @@ class ShardFolder:
     def begin(self, fingerprint: dict[str, Any], *, resume: bool, restart: bool) -> None:
         """Begin a run in the folder, and find the finished shards.
 
-        fingerprint: Everything that the shards depend on.
-        resume: Continue an earlier run. restart: Remove the output of an earlier run.
+        Args:
+            fingerprint: Everything that the shards depend on.
+            resume: Continue an earlier run.
+            restart: Remove the output of an earlier run.
 
-        Raises InputError for an earlier run if neither was given, or if it had another fingerprint.
+        Raises:
+            InputError: For an earlier run if neither was given, or if it had another fingerprint.
         """
         self._remove_unfinished()
         if restart:

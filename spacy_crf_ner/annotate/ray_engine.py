@@ -36,18 +36,30 @@ def annotate_on_ray(
     This process reads the input; workers annotate, and write the same shards as `annotate`. If a
     machine fails, Ray repeats its work.
 
-    model, inputs, output: As for `annotate`. Every machine needs access to the model and output.
-    address: Address of the cluster: host:port, or "auto" on one of its machines. None uses the
-        environment variable RAY_ADDRESS or, if it is not set, starts Ray on this machine. If Ray is
-        already initialized in this program, the address is not used.
-    workers: Actors, each with one CPU and its own copy of the model; 0 for one per CPU, or GPU, of
-        the cluster.
-    gpus: Each worker also has a GPU.
-    settings, resume, restart, on_progress: As for `annotate`.
+    Args:
+        model: As for `annotate`. Every machine needs access to the model and output.
+        inputs: As for `annotate`. Every machine needs access to the model and output.
+        output: As for `annotate`. Every machine needs access to the model and output.
+        address: Address of the cluster: host:port, or "auto" on one of its machines. None uses the
+            environment variable RAY_ADDRESS or, if it is not set, starts Ray on this machine. If
+            Ray is already initialized in this program, the address is not used.
+        workers: Actors, each with one CPU and its own copy of the model; 0 for one per CPU, or GPU,
+            of the cluster.
+        gpus: Each worker also has a GPU.
+        settings: As for `annotate`.
+        resume: As for `annotate`.
+        restart: As for `annotate`.
+        on_progress: As for `annotate`.
 
-    Returns the content of summary.json. Raises InputError for invalid inputs, folders and clusters,
-    and if Ray is not installed; OSError if the cluster or a storage cannot be reached; WorkerError
-    if a worker fails and Ray cannot repeat its work. Finished shards are kept.
+    Returns:
+        The content of summary.json.
+
+    Raises:
+        InputError: For invalid inputs, folders and clusters, and if Ray is not installed.
+        OSError: If the cluster or a storage cannot be reached.
+        WorkerError: If a worker fails and Ray cannot repeat its work.
+
+    Finished shards are kept.
     """
     require("ray")
     run = Run(model, inputs, output, settings, resume, restart, on_progress)

@@ -46,12 +46,13 @@ BATCH_BYTES = 16 * 2**20
 class Item:
     """A record of a file, or the reason why it cannot be read.
 
-    line: Its first line, from 1; its number in .parquet and .spacy; None for a whole file.
-    row: The record; None if it cannot be read, and for a blank line.
-    reason: Why it cannot be read; "" for a record, and for a blank line.
-    id: That of a record without a text.
-    position: Approximate number of stored bytes of the file read so far.
-    file: Path or URI, as it was found.
+    Attributes:
+        line: Its first line, from 1; its number in .parquet and .spacy; None for a whole file.
+        row: The record; None if it cannot be read, and for a blank line.
+        reason: Why it cannot be read; "" for a record, and for a blank line.
+        id: That of a record without a text.
+        position: Approximate number of stored bytes of the file read so far.
+        file: Path or URI, as it was found.
     """
 
     line: int | None
@@ -68,9 +69,14 @@ def read(source: Source, settings: Settings) -> Iterator[Item]:
     In .txt, a text is a line or the whole file. In .spacy, it is a Doc, as bytes, without
     annotation. A record without an id gets one from file and line.
 
-    Yields an Item for each record, in order, for each record that cannot be read, and for each
-    blank line of .jsonl, .csv and .tsv. If the file, or the rest of it, is damaged, the last Item
-    has the reason and no line. Raises StorageError and MemoryError.
+    Yields:
+        An Item for each record, in order, for each record that cannot be read, and for each blank
+        line of .jsonl, .csv and .tsv. If the file, or the rest of it, is damaged, the last Item has
+        the reason and no line.
+
+    Raises:
+        StorageError: .
+        MemoryError: .
     """
     part = "the file"
     whole = source.kind == "txt" and settings.whole_files
@@ -103,12 +109,14 @@ def read_texts(
 
     An id is a string or an integer; file and line replace a missing one.
 
-    output: Where the result is written; no input may be in it.
-    quote: Whether errors may quote what was read.
-    max_length: Of a text, in characters.
+    Args:
+        output: Where the result is written; no input may be in it.
+        quote: Whether errors may quote what was read.
+        max_length: Of a text, in characters.
 
-    Raises InputError for a record that cannot be read, with its file and line, and as
-    `find_sources` and `require_text_column`.
+    Raises:
+        InputError: For a record that cannot be read, with its file and line, and as `find_sources`
+            and `require_text_column`.
     """
     sources = find_sources(inputs, locate(output)).sources
     require_text_column(sources[0], settings.text_column)
@@ -181,7 +189,10 @@ def require_text_column(source: Source, text_column: str) -> None:
 def _decompressed(source: Source) -> Iterator[tuple[Any, Callable[[], int]]]:
     """Open and decompress a file; also yield a function that returns the position of an Item.
 
-    Raises ValueError for UTF-16. Reading a damaged file raises OSError, EOFError or zlib.error.
+    Raises:
+        ValueError: For UTF-16.
+
+    Reading a damaged file raises OSError, EOFError or zlib.error.
     """
     with source.location.open() as packed:
         file: Any = packed
@@ -241,8 +252,9 @@ def _parse_object(text: str) -> tuple[Row | None, str]:
 def _read_table(source: Source, text_column: str) -> Iterator[Item]:
     """Read rows of strings, and continue after a row that cannot be read.
 
-    Raises ValueError for a header without columns or with a duplicate name, and for a record whose
-    end is unknown: a record that is too long or has a quote that is never closed.
+    Raises:
+        ValueError: For a header without columns or with a duplicate name, and for a record whose
+            end is unknown: a record that is too long or has a quote that is never closed.
     """
     begin, length = 1, 0  # first line and number of characters of a record
 

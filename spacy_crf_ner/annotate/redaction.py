@@ -9,8 +9,11 @@ from spacy.tokens import Doc
 class Replacement(NamedTuple):
     """A part of a text and the label that replaces it, in characters.
 
-    original_start, original_end: In the original text.
-    start, end: Of the label and its brackets, in the new text.
+    Attributes:
+        original_start: In the original text.
+        original_end: In the original text.
+        start: Of the label and its brackets, in the new text.
+        end: Of the label and its brackets, in the new text.
     """
 
     original_start: int
@@ -27,10 +30,12 @@ def redact(
 
     Spans that overlap are replaced together, by the label of the one with the highest score.
 
-    spans_key: The spans, with `.attrs["scores"]`, are in `doc.spans[spans_key]`.
-    labels: None for all.
+    Args:
+        spans_key: The spans, with `.attrs["scores"]`, are in `doc.spans[spans_key]`.
+        labels: None for all.
 
-    Returns the new text, and its replacements in order.
+    Returns:
+        The new text, and its replacements in order.
     """
     group = doc.spans[spans_key]
     scores = group.attrs["scores"].tolist()

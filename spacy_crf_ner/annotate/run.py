@@ -32,9 +32,12 @@ class WorkerError(RuntimeError):
 class Progress(NamedTuple):
     """The progress of a run.
 
-    size, total: Processed and total bytes of the input.
-    documents, words: Numbers annotated in this run.
-    seconds: Time since its start.
+    Attributes:
+        size: Processed and total bytes of the input.
+        total: Processed and total bytes of the input.
+        documents: Numbers annotated in this run.
+        words: Numbers annotated in this run.
+        seconds: Time since its start.
     """
 
     size: int
@@ -98,10 +101,13 @@ class Run:
     def execute(self, workers: AbstractContextManager[Engine]) -> Summary:
         """Annotate the corpus, and return the content of summary.json.
 
-        workers: A context that yields the engine; after it, no worker writes.
+        Args:
+            workers: A context that yields the engine; after it, no worker writes.
 
-        Raises InputError for a folder with other contents, and WorkerError or OSError if the run
-        fails; finished shards are kept.
+        Raises:
+            InputError: For a folder with other contents.
+            WorkerError: If the run fails; finished shards are kept.
+            OSError: If the run fails; finished shards are kept.
         """
         began = monotonic()
         total = sum(source.size for source in self.sources.sources)

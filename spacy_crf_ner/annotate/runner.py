@@ -46,11 +46,12 @@ Item = TypeVar("Item", bound=HasLength)
 class AnnotatedText:
     """A document and its annotation.
 
-    text: The text; for a Doc, the text of the Doc.
-    entities: "start", "end", "label" and "confidence" of each, in characters of the text.
-    doc: If requested, a Doc with tokens and entities, as bytes.
-    error: Why it could not be annotated, or None.
-    words: Number of tokens.
+    Attributes:
+        text: The text; for a Doc, the text of the Doc.
+        entities: "start", "end", "label" and "confidence" of each, in characters of the text.
+        doc: If requested, a Doc with tokens and entities, as bytes.
+        error: Why it could not be annotated, or None.
+        words: Number of tokens.
     """
 
     text: Any
@@ -68,11 +69,12 @@ class AnnotatedText:
 class Part:
     """A document, or a chunk of one, and its annotation.
 
-    text: The text for the pipeline: the chunk with its context.
-    entities: Entities, with offsets in the document.
-    words: Number of tokens that begin in the chunk. tokens: Their texts, and whether a space
-        follows; empty unless Docs are requested.
-    result: What other work than annotation finds in the part.
+    Attributes:
+        text: The text for the pipeline: the chunk with its context.
+        entities: Entities, with offsets in the document.
+        words: Number of tokens that begin in the chunk.
+        tokens: Their texts, and whether a space follows; empty unless Docs are requested.
+        result: What other work than annotation finds in the part.
     """
 
     document: AnnotatedText
@@ -137,10 +139,15 @@ def process(
 ) -> list[list[Part]]:
     """Split documents into parts, and work on batches of them, sorted by length.
 
-    work: Stores its result in the parts of a batch. A document for which it fails gets the error.
+    Args:
+        work: Stores its result in the parts of a batch. A document for which it fails gets the
+            error.
 
-    Returns the parts of each document. Raises InputError for sizes that are too small, and errors
-    of the machine.
+    Returns:
+        The parts of each document.
+
+    Raises:
+        InputError: For sizes that are too small, and errors of the machine.
     """
     require_sizes(batch_size=batch_size, max_characters=max_characters)
 
@@ -160,7 +167,8 @@ def process(
 def pipe_docs(nlp: Language, batch: Sequence[Part]) -> list[Doc]:
     """Make and annotate the Doc of each part.
 
-    Raises ValueError if the pipeline drops one, or changes its text.
+    Raises:
+        ValueError: If the pipeline drops one, or changes its text.
     """
     # Annotate a copy: a failure can leave a Doc partly annotated.
     texts = [part.text.copy() if isinstance(part.text, Doc) else part.text for part in batch]
@@ -224,7 +232,8 @@ def in_halves(
 ) -> None:
     """Do the work on a batch; if it fails, on its halves, to isolate the item that fails.
 
-    fail: Is given an item and the error.
+    Args:
+        fail: Is given an item and the error.
 
     Raises errors of the machine.
     """

@@ -35,8 +35,9 @@ def infer_schema(rows: list[Row], text_column: str) -> "Schema":
 def to_table(rows: list[Row], schema: "Schema") -> tuple["Table", dict[int, str]]:
     """Make a table of rows; missing values are null.
 
-    Returns the table of the rows that match the schema, and for each other row, by position, the
-    reason why it does not match.
+    Returns:
+        The table of the rows that match the schema, and for each other row, by position, the reason
+        why it does not match.
     """
     as_json = {field.name for field in schema if field.metadata == AS_JSON}
     rows = [

@@ -24,10 +24,11 @@ SHARD_CHARACTERS = 2_000_000
 class Shard(NamedTuple):
     """A part of a corpus.
 
-    name: The name of its file, without extension; sorted names are in the order of the input.
-    items: The records, including those that could not be read.
-    schema: Types of the input columns, for a format that has types.
-    size: Bytes of the input.
+    Attributes:
+        name: The name of its file, without extension; sorted names are in the order of the input.
+        items: The records, including those that could not be read.
+        schema: Types of the input columns, for a format that has types.
+        size: Bytes of the input.
     """
 
     name: str
@@ -61,7 +62,8 @@ def cut_shards(
     A shard may contain several files with the same columns, but never several kinds or groups of
     files, and never more than one .parquet, .csv or .tsv file.
 
-    added: A column that the records may not have, since the output has it.
+    Args:
+        added: A column that the records may not have, since the output has it.
     """
     names = (f"part-{number:06}" for number in count())
     typed = settings.format == "parquet"
@@ -83,7 +85,8 @@ def annotate_shard(
 ) -> ShardReport:
     """Annotate a shard; write the documents without errors, then the report.
 
-    Raises OSError if a file cannot be written, and errors of the machine as `annotate_frames`.
+    Raises:
+        OSError: If a file cannot be written, and errors of the machine as `annotate_frames`.
     """
     column, docs, schema = settings.text_column, settings.format == "spacy", shard.schema
     given = [(item, item.row) for item in shard.items if item.row is not None]

@@ -22,8 +22,10 @@ class StorageError(OSError):
 class Location(NamedTuple):
     """A file or a folder.
 
-    filesystem, path: Its location for pyarrow; a local path is absolute, with links resolved.
-    name: The path as given, or the URI without credentials.
+    Attributes:
+        filesystem: Its location for pyarrow; a local path is absolute, with links resolved.
+        path: Its location for pyarrow; a local path is absolute, with links resolved.
+        name: The path as given, or the URI without credentials.
     """
 
     filesystem: "FileSystem"

@@ -44,13 +44,17 @@ def check(
 ) -> Report:
     """Find mistakes in a corpus before training.
 
-    train: Docs with gold entities; they are read once and not stored.
-    dev: The same; None if there are none.
-    settings: How the corpus will be used in training, and thresholds.
-    max_examples: Maximum number of places per finding.
+    Args:
+        train: Docs with gold entities; they are read once and not stored.
+        dev: The same; None if there are none.
+        settings: How the corpus will be used in training, and thresholds.
+        max_examples: Maximum number of places per finding.
 
-    Returns the statistics of each part, and the findings, errors first.
-    Raises InputError for an unknown scheme or a negative max_examples.
+    Returns:
+        The statistics of each part, and the findings, errors first.
+
+    Raises:
+        InputError: For an unknown scheme or a negative max_examples.
     """
     if settings.scheme not in SCHEMES:
         raise InputError(f"scheme: expected one of {sorted(SCHEMES)}, got {settings.scheme!r}.")
@@ -87,7 +91,10 @@ def _problems(
 ) -> Iterator[Problem]:
     """Read all docs once: yield the problems of each doc, then those of the corpus.
 
-    statistics, incorrect, train_texts: Empty; the docs are added to them.
+    Args:
+        statistics: Empty; the docs are added to them.
+        incorrect: Empty; the docs are added to them.
+        train_texts: Empty; the docs are added to them.
     """
     first: dict[tuple[str, str], Place] = {}  # the first entity by part and label
     annotated: dict[tuple[str, str], Place] = {}  # labels that docs say they annotate

@@ -28,9 +28,10 @@ NO_LABEL = ("", "O")  # labels of incorrect spans that are not entity labels
 class SeenText(NamedTuple):
     """The docs with a text.
 
-    first: The number of the first one.
-    annotated: The number of the first one that is completely annotated, if there is one.
-    entities: The hash of the entities of that one; None if there is none.
+    Attributes:
+        first: The number of the first one.
+        annotated: The number of the first one that is completely annotated, if there is one.
+        entities: The hash of the entities of that one; None if there is none.
     """
 
     first: int
@@ -48,8 +49,9 @@ OutsideWords = tuple[str, int, NDArray[np.uint64], NDArray[np.uint32]]
 def duplicate_problems(at: CorpusDoc, seen: Seen) -> Iterator[Problem]:
     """Compare a doc with the docs before it, by text with whitespace normalized.
 
-    seen: The docs before it; this doc is added. It stores 64-bit hashes, so its memory does not
-        depend on the length of the texts.
+    Args:
+        seen: The docs before it; this doc is added. It stores 64-bit hashes, so its memory does not
+            depend on the length of the texts.
     """
     words = at.doc.text.split()
     if not words:
@@ -73,11 +75,12 @@ def duplicate_problems(at: CorpusDoc, seen: Seen) -> Iterator[Problem]:
 class TrainTexts:
     """What dev is compared with: the documents and the runs of tokens of train.
 
-    length: Number of tokens in a run.
-    documents: Documents of train that sentences are from, as hashes.
-    documents_of_dev: Those of dev so far.
-    divided: Those of them that dev has sentences from too.
-    runs: Hashes of the runs of each doc.
+    Attributes:
+        length: Number of tokens in a run.
+        documents: Documents of train that sentences are from, as hashes.
+        documents_of_dev: Those of dev so far.
+        divided: Those of them that dev has sentences from too.
+        runs: Hashes of the runs of each doc.
     """
 
     length: int
@@ -89,7 +92,8 @@ class TrainTexts:
     def problems(self, at: CorpusDoc, is_leak: bool) -> Iterator[Problem]:
         """Add a doc of train, or compare one of dev.
 
-        is_leak: Whether the whole doc is in train.
+        Args:
+            is_leak: Whether the whole doc is in train.
         """
         document, runs = document_of(at.doc), self._runs(at)
         if at.part == "train":
@@ -151,9 +155,10 @@ def label_problems(
 ) -> Iterator[Problem]:
     """Find labels that are rare, that only one part has, or that look alike.
 
-    counts: Number of entities by part and label.
-    first: First entity by part and label.
-    rare: A label with fewer entities in train is rare.
+    Args:
+        counts: Number of entities by part and label.
+        first: First entity by part and label.
+        rare: A label with fewer entities in train is rare.
     """
     train = counts["train"]
     dev = counts.get("dev", train)
@@ -176,7 +181,8 @@ def unknown_label_problems(
 ) -> Iterator[Problem]:
     """Find the incorrect spans of train with a label that no entity of train has.
 
-    incorrect: Incorrect spans by part and label.
+    Args:
+        incorrect: Incorrect spans by part and label.
     """
     for (part, label), places in incorrect.items():
         if part == "train" and label not in NO_LABEL and label not in labels:
@@ -187,9 +193,10 @@ def unknown_label_problems(
 class SurfaceForms:
     """The texts of all entities, and the words outside of entities.
 
-    labels: Number of entities by text and label.
-    first: First entity by text and label.
-    outside: Words outside of entities, by doc; searched when the frequent texts are known.
+    Attributes:
+        labels: Number of entities by text and label.
+        first: First entity by text and label.
+        outside: Words outside of entities, by doc; searched when the frequent texts are known.
     """
 
     labels: dict[Form, Counter[str]] = field(default_factory=dict)

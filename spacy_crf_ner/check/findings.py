@@ -22,11 +22,12 @@ MESSAGES: dict[str, dict[str, str]] = tomllib.loads(
 class Place(NamedTuple):
     """A place in a corpus.
 
-    part: "train" or "dev".
-    doc: Number of the doc in its part, from 0.
-    offset: First character in the text of the doc.
-    text: The text at this place, shortened.
-    note: Details about this place; may be empty.
+    Attributes:
+        part: "train" or "dev".
+        doc: Number of the doc in its part, from 0.
+        offset: First character in the text of the doc.
+        text: The text at this place, shortened.
+        note: Details about this place; may be empty.
     """
 
     part: str
@@ -42,11 +43,12 @@ Problem = tuple[str, Place]  # kind of finding, a key of MESSAGES, and place
 class CorpusDoc(NamedTuple):
     """A Doc of a corpus.
 
-    part: "train" or "dev".
-    number: Number of the doc in its part, from 0.
-    doc: The doc.
-    ents: Its gold entities, which may overlap.
-    iob: For each of T tokens: IOB_MISSING, IOB_OUTSIDE, or another value in an entity, (T,).
+    Attributes:
+        part: "train" or "dev".
+        number: Number of the doc in its part, from 0.
+        doc: The doc.
+        ents: Its gold entities, which may overlap.
+        iob: For each of T tokens: IOB_MISSING, IOB_OUTSIDE, or another value in an entity, (T,).
     """
 
     part: str
@@ -67,13 +69,14 @@ class CorpusDoc(NamedTuple):
 class Finding(NamedTuple):
     """All problems of one kind.
 
-    severity: "error": training fails, or training or scores are wrong; "warning": probably a
-        mistake; "note": for information.
-    kind: Identifier, a key of MESSAGES.
-    found: What is wrong, and how often.
-    counts: Number of places by part, or in "all" for kinds that are counted over both parts.
-    places: The first places, or the most frequent texts.
-    fix: What to do.
+    Attributes:
+        severity: "error": training fails, or training or scores are wrong; "warning": probably a
+            mistake; "note": for information.
+        kind: Identifier, a key of MESSAGES.
+        found: What is wrong, and how often.
+        counts: Number of places by part, or in "all" for kinds that are counted over both parts.
+        places: The first places, or the most frequent texts.
+        fix: What to do.
     """
 
     severity: str

@@ -19,23 +19,25 @@ PADDED, NOT_PADDING = "spacy.batch_by_padded.v1", 0.77  # the share of words in 
 class CheckSettings(NamedTuple):
     """How a corpus is used in training, and thresholds of the findings.
 
-    lang: Language of the corpus.
-    scheme: Tag scheme: "biluo", "bio" or "io".
-    incorrect_spans_key: Key of the spans in `doc.spans` that are known to be incorrect, or None.
-    window: Tokens that the transformer reads at once; None if its windows have no fixed length.
-    tokenizer: Tokenizer of the transformer; None without a transformer.
-    spans_key: Key of the gold entities in `doc.spans`, which may overlap; doc.ents is gold if it is
-        None, and for docs without this key.
-    max_steps: Steps of a training of `crf_ner` over a transformer; None if they are not known.
-    step_words: Words that a step learns from, about.
-    make_doc: The tokenizer of the pipeline; None if it is not known.
-    long_entity: Longer entities, in tokens, are noted.
-    long_doc: Longer docs, in tokens, are a risk for the memory: a batch contains whole docs.
-    rare: A label with fewer entities in train is rare.
-    frequent: Minimum number of entities, or of occurrences outside, of a frequent text.
-    leak_error: Minimum share of dev for which a leak is an error.
-    shared_tokens: Number of tokens in a row that are a repetition if they are in train and in dev,
-        and a third of them are different words.
+    Attributes:
+        lang: Language of the corpus.
+        scheme: Tag scheme: "biluo", "bio" or "io".
+        incorrect_spans_key: Key of the spans in `doc.spans` that are known to be incorrect, or
+            None.
+        window: Tokens that the transformer reads at once; None if its windows have no fixed length.
+        tokenizer: Tokenizer of the transformer; None without a transformer.
+        spans_key: Key of the gold entities in `doc.spans`, which may overlap; doc.ents is gold if
+            it is None, and for docs without this key.
+        max_steps: Steps of a training of `crf_ner` over a transformer; None if they are not known.
+        step_words: Words that a step learns from, about.
+        make_doc: The tokenizer of the pipeline; None if it is not known.
+        long_entity: Longer entities, in tokens, are noted.
+        long_doc: Longer docs, in tokens, are a risk for the memory: a batch contains whole docs.
+        rare: A label with fewer entities in train is rare.
+        frequent: Minimum number of entities, or of occurrences outside, of a frequent text.
+        leak_error: Minimum share of dev for which a leak is an error.
+        shared_tokens: Number of tokens in a row that are a repetition if they are in train and in
+            dev, and a third of them are different words.
     """
 
     lang: str = "en"
@@ -61,12 +63,14 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     They are those of the first `crf_ner` component, and of the first transformer; both may be
     sourced. Without a component, the defaults apply.
 
-    path: Config file.
-    transformer: Local folder or hub name, instead of the transformer in the config; ignored if the
-        config has no transformer.
+    Args:
+        path: Config file.
+        transformer: Local folder or hub name, instead of the transformer in the config; ignored if
+            the config has no transformer.
 
-    Raises InputError for a file that is not a config, and if the tokenizer of the transformer
-    cannot be loaded.
+    Raises:
+        InputError: For a file that is not a config, and if the tokenizer of the transformer cannot
+            be loaded.
     """
     try:
         config = load_config(path, interpolate=True)

@@ -21,16 +21,17 @@ MAX_LAYERS = 3  # the shares of entities in 1 to 3 layers are reported
 class Statistics:
     """Counts of one part of a corpus.
 
-    longest_doc: Tokens of the longest doc.
-    sentences: Number of sentences; a doc without sentence starts is one.
-    empty_sentences: Sentences without entities.
-    missing: Tokens without annotation.
-    labels: Entities by label.
-    label_tokens: Tokens in entities, by label.
-    lengths: Entities by number of tokens.
-    overlapping: Entities that have a token of another entity.
-    overlapping_same_label: Entities that have a token of another entity of their label.
-    layers: Entities by label and layer, from 0: those of a layer do not overlap each other.
+    Attributes:
+        longest_doc: Tokens of the longest doc.
+        sentences: Number of sentences; a doc without sentence starts is one.
+        empty_sentences: Sentences without entities.
+        missing: Tokens without annotation.
+        labels: Entities by label.
+        label_tokens: Tokens in entities, by label.
+        lengths: Entities by number of tokens.
+        overlapping: Entities that have a token of another entity.
+        overlapping_same_label: Entities that have a token of another entity of their label.
+        layers: Entities by label and layer, from 0: those of a layer do not overlap each other.
     """
 
     docs: int = 0

@@ -12,11 +12,13 @@ from ..ml.transformer.positions import max_positions
 class TransformerTokenizer(NamedTuple):
     """What a transformer reads of a Doc, without loading its weights.
 
-    max_length: Number of subwords that the transformer reads at once.
-    n_special: Number of these that are special tokens.
-    truncates: Whether longer texts are truncated; otherwise training fails.
-    count_wordpieces: Number of subwords of each word; a word after a space begins with the space.
-    get_windows: Spans of a Doc that the transformer reads at once.
+    Attributes:
+        max_length: Number of subwords that the transformer reads at once.
+        n_special: Number of these that are special tokens.
+        truncates: Whether longer texts are truncated; otherwise training fails.
+        count_wordpieces: Number of subwords of each word; a word after a space begins with the
+            space.
+        get_windows: Spans of a Doc that the transformer reads at once.
     """
 
     max_length: int
@@ -63,12 +65,14 @@ def load_tokenizer(
 ) -> TransformerTokenizer:
     """Load the tokenizer of a transformer and the length that the transformer reads.
 
-    name: Local folder or hub name.
-    tokenizer_config: Keyword arguments of the tokenizer.
-    get_windows: Spans of a Doc that the transformer reads at once.
-    truncates: Whether its layer truncates longer texts, even if the tokenizer does not.
+    Args:
+        name: Local folder or hub name.
+        tokenizer_config: Keyword arguments of the tokenizer.
+        get_windows: Spans of a Doc that the transformer reads at once.
+        truncates: Whether its layer truncates longer texts, even if the tokenizer does not.
 
-    Raises InputError if there is no such tokenizer.
+    Raises:
+        InputError: If there is no such tokenizer.
     """
     from transformers import AutoConfig, AutoTokenizer  # takes seconds
 

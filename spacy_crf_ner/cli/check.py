@@ -129,7 +129,8 @@ def _read_docs(corpus: Path, nlp: "Language", log: "data.ConversionLog") -> "Ite
 def _overview(s: "checking.Statistics", overlapping: bool) -> dict[str, str]:
     """Format the counts of a part, except those of labels, by row name.
 
-    overlapping: Whether entities may overlap.
+    Args:
+        overlapping: Whether entities may overlap.
     """
     from .. import check as checking
 

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 def read_examples(nlp: "Language", corpus: Path, component: str | None = None) -> "list[Example]":
     """Read gold docs, each with an unannotated predicted doc, as `spacy train` does.
 
-    corpus: In any format of `convert`. component: As for `find_entities_key`.
+    Args:
+        corpus: In any format of `convert`.
+        component: As for `find_entities_key`.
 
-    Raises InputError if no label of the corpus is one of the pipeline, and as `read_gold` does.
+    Raises:
+        InputError: If no label of the corpus is one of the pipeline, and as `read_gold` does.
     """
     from spacy.training import Corpus
 
@@ -50,7 +53,9 @@ def predict_corpus(
 ) -> "tuple[Language, list[Example]]":
     """Load a pipeline and annotate the docs of a corpus that has gold entities.
 
-    component: The name of the `crf_ner` component, if the pipeline has it; else it is the only one.
+    Args:
+        component: The name of the `crf_ner` component, if the pipeline has it; else it is the only
+            one.
     """
     from .. import evaluation
     from ..pipeline.load import load

@@ -19,11 +19,13 @@ def read_sample(
 ) -> "Iterator[Doc]":
     """Read random documents; the components before one process them batch by batch.
 
-    name: The component.
-    inputs: Files and folders, in the formats of `annotate`. All of them are read.
-    size: The number of documents, or fewer if there are fewer.
+    Args:
+        name: The component.
+        inputs: Files and folders, in the formats of `annotate`. All of them are read.
+        size: The number of documents, or fewer if there are fewer.
 
-    Raises InputError for a text that is too long for the pipeline, and as `read_texts`.
+    Raises:
+        InputError: For a text that is too long for the pipeline, and as `read_texts`.
     """
     from ..annotate.readers import read_texts
 

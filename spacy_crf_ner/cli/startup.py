@@ -36,8 +36,9 @@ def leave_out_torch() -> None:
 def leave_out_torch_if_exported(model: str, precision: str | None = None) -> None:
     """Do so if a pipeline is exported, and has nothing that needs torch or another package.
 
-    model: Its folder; one in a package may need torch.
-    precision: None for the one saved with the pipeline; any other may need torch.
+    Args:
+        model: Its folder; one in a package may need torch.
+        precision: None for the one saved with the pipeline; any other may need torch.
     """
     try:
         config = Path(model, "config.cfg").read_text("utf-8")

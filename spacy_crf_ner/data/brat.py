@@ -33,18 +33,23 @@ def looks_like_brat(path: Path) -> bool:
 def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read text and text-bound annotations of brat.
 
-    path: A folder with name.txt and name.ann for each document, in UTF-8 (others and hidden ones
-        are skipped); or one of the two files of a document. Relations, events, attributes,
-        normalizations and notes are skipped; the trigger of an event is an entity with the type of
-        the event.
-    nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`;
-        also "discontinuous", "id" for a duplicate id, and "line" for a line that is not an
-        annotation. A document is left out if one of its files cannot be read.
+    Args:
+        path: A folder with name.txt and name.ann for each document, in UTF-8 (others and hidden
+            ones are skipped); or one of the two files of a document. Relations, events, attributes,
+            normalizations and notes are skipped; the trigger of an event is an entity with the type
+            of the event.
+        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
+        log: Decides what happens to mistakes, and counts them; None raises the first one. For spans
+            see `set_entities`; also "discontinuous", "id" for a duplicate id, and "line" for a line
+            that is not an annotation. A document is left out if one of its files cannot be read.
 
-    Yields a Doc for each document, ordered by name, with unknown sentence boundaries.
-    `doc.user_data["meta"]["file"]` is the name of its text file; "document" is that of the
-    document, with two folders. Raises CorpusError for invalid files, and for a path without any
-    document.
+    Yields:
+        A Doc for each document, ordered by name, with unknown sentence boundaries.
+        `doc.user_data["meta"]["file"]` is the name of its text file; "document" is that of the
+        document, with two folders.
+
+    Raises:
+        CorpusError: For invalid files, and for a path without any document.
     """
     log = log or ConversionLog()
     files = sorted(path.iterdir()) if path.is_dir() else [path]
@@ -91,7 +96,8 @@ def _to_doc(stem: Path, nlp: Language, log: ConversionLog) -> Doc:
 def _span(line: Line, ids: set[str], log: ConversionLog, unknown: list[str]) -> RawSpan | None:
     """Read a line of annotation; return None if it is not a span, or is left out.
 
-    unknown: Gets the offsets of an entity that is left out, "" if they are not known.
+    Args:
+        unknown: Gets the offsets of an entity that is left out, "" if they are not known.
     """
     if line.text.startswith(OTHER):
         log.skipped("line")

@@ -38,20 +38,27 @@ def combine(
 ) -> Counts:
     """Join annotations of the same texts, and write them as one corpus.
 
-    sources: Two or more, each as for `convert`; the parts of a folder are one. Documents are
-        matched by their text without whitespace, and equal ones by their order. All are in memory.
-    target: A new .spacy file. It has the documents of the first source, then the other ones of the
-        second, and so on; the first source that has a document gives its tokens and metadata.
-    nlp: As for `convert`.
-    min_agree: Number of sources that have to say the same about a token: that it is in the same
-        entity, or outside; and more have to than say anything else. Other tokens are not annotated.
-        An entity is agreed if all of its tokens are. None: more than half of the sources.
-    log: As for `convert`, without a spans_key. By default, the tokens of an entity that begins or
-        ends inside a token are not annotated, and all other mistakes are errors.
+    Args:
+        sources: Two or more, each as for `convert`; the parts of a folder are one. Documents are
+            matched by their text without whitespace, and equal ones by their order. All are in
+            memory.
+        target: A new .spacy file. It has the documents of the first source, then the other ones of
+            the second, and so on; the first source that has a document gives its tokens and
+            metadata.
+        nlp: As for `convert`.
+        min_agree: Number of sources that have to say the same about a token: that it is in the same
+            entity, or outside; and more have to than say anything else. Other tokens are not
+            annotated. An entity is agreed if all of its tokens are. None: more than half of the
+            sources.
+        log: As for `convert`, without a spans_key. By default, the tokens of an entity that begins
+            or ends inside a token are not annotated, and all other mistakes are errors.
 
-    Returns the counts of each source and of the target, by their paths.
-    Raises InputError for other sources, targets and numbers, and as `convert` does; CorpusError if
-    repairs leave out more of a source than the `max_loss` of the log.
+    Returns:
+        The counts of each source and of the target, by their paths.
+
+    Raises:
+        InputError: For other sources, targets and numbers, and as `convert` does.
+        CorpusError: If repairs leave out more of a source than the `max_loss` of the log.
     """
     names = [str(source) for source in sources]
     if len({source.resolve() for source in sources}) < max(len(sources), 2):
@@ -95,7 +102,8 @@ def _without_whitespace(text: str) -> str:
 def _combine(docs: dict[str, Doc], needed: int, counts: Counts, total: str) -> Doc:
     """Join the annotations of a text on the Doc of the first source, which is changed.
 
-    counts: Those of each source and, with the key `total`, of the result.
+    Args:
+        counts: Those of each source and, with the key `total`, of the result.
     """
     doc = next(iter(docs.values()))
     owners = [token.i for token in doc for _ in _without_whitespace(token.text)]
@@ -143,9 +151,10 @@ def _tags(
 ) -> Tags:
     """Return what a source says about the tokens of another Doc of the same text.
 
-    owners: The token of that Doc for each character of the text that is not whitespace.
-    ids: For kb_id and id of the entities, of the first source that has them.
-    counts: Counts what a source has and cannot be joined.
+    Args:
+        owners: The token of that Doc for each character of the text that is not whitespace.
+        ids: For kb_id and id of the entities, of the first source that has them.
+        counts: Counts what a source has and cannot be joined.
     """
     ends = [0, *accumulate(len(_without_whitespace(token.text)) for token in doc)]
     tags: Tags = {}

@@ -38,12 +38,13 @@ CHUNKS |= {"NC", "VC", "PC", "AC"}
 class Layout:
     """The columns of a file, counted from 0.
 
-    tabs: Whether they are separated by single tabs; otherwise by runs of spaces.
-    columns: Their number.
-    token: The column of the tokens.
-    tags: The columns of the tags: several if entities may overlap.
-    document: A column that names the document of each sentence.
-    prefix: What all tokens begin with, and is not part of them.
+    Attributes:
+        tabs: Whether they are separated by single tabs; otherwise by runs of spaces.
+        columns: Their number.
+        token: The column of the tokens.
+        tags: The columns of the tags: several if entities may overlap.
+        document: A column that names the document of each sentence.
+        prefix: What all tokens begin with, and is not part of them.
     """
 
     tabs: bool
@@ -64,23 +65,34 @@ def read_conll(
 ) -> Iterator[Doc]:
     """Read columns of tokens and tags; spaCy trains on these tokens, not on those of its tokenizer.
 
-    path: File, UTF-8. If most of its first lines contain a tab, columns are separated by single
-        tabs, and tokens may contain spaces, which are removed from their ends; otherwise by runs of
-        spaces. All lines must have as many columns as most of the first lines. Before a sentence, a
-        line that begins with `#` and a space or tab is a comment, unless it has that number of
-        columns and a tag. A line that begins with `-DOCSTART-`, or is the comment `# newdoc`,
-        begins a document; so does another value in a column that is constant in each sentence. The
-        language that all tokens begin with, as in `en:Ann`, is taken off.
-    nlp, log: As for all readers, see `format_detection.Reader`. With a spans key, the entities of
-        all columns of tags are read. Its notes say which columns were found.
-    token_column, tag_column: Column numbers, from 1, or from -1 for the last. None for the tokens:
-        the first column that neither counts the tokens nor is constant in each sentence. None for
-        the tags: the last column, if no other one has tags, except those of chunks.
+    Args:
+        path: File, UTF-8. If most of its first lines contain a tab, columns are separated by single
+            tabs, and tokens may contain spaces, which are removed from their ends; otherwise by
+            runs of spaces. All lines must have as many columns as most of the first lines. Before a
+            sentence, a line that begins with `#` and a space or tab is a comment, unless it has
+            that number of columns and a tag. A line that begins with `-DOCSTART-`, or is the
+            comment `# newdoc`, begins a document; so does another value in a column that is
+            constant in each sentence. The language that all tokens begin with, as in `en:Ann`, is
+            taken off.
+        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
+        log: Decides what happens to mistakes, and counts them; None raises the first one. With a
+            spans key, the entities of all columns of tags are read. Its notes say which columns
+            were found.
+        token_column: Column numbers, from 1, or from -1 for the last. None for the tokens: the
+            first column that neither counts the tokens nor is constant in each sentence. None for
+            the tags: the last column, if no other one has tags, except those of chunks.
+        tag_column: Column numbers, from 1, or from -1 for the last. None for the tokens: the first
+            column that neither counts the tokens nor is constant in each sentence. None for the
+            tags: the last column, if no other one has tags, except those of chunks.
 
-    Yields a Doc for each sentence. Raises CorpusError for a wrong number of columns, a carriage
-    return within a line, an empty token, an unknown tag, an entity that is not closed in BILUO, a
-    column that does not exist, tokens that are numbers or repeats beside a column of words, and
-    several columns of tags without a spans key.
+    Yields:
+        A Doc for each sentence.
+
+    Raises:
+        CorpusError: For a wrong number of columns, a carriage return within a line, an empty token,
+            an unknown tag, an entity that is not closed in BILUO, a column that does not exist,
+            tokens that are numbers or repeats beside a column of words, and several columns of tags
+            without a spans key.
     """
     log = log or ConversionLog()
     layout = _detect_layout(path, token_column, tag_column, log)

@@ -60,37 +60,45 @@ def convert(
 ) -> dict[str, dict[str, int]]:
     """Write a corpus as train.spacy, dev.spacy and test.spacy, or as one file.
 
-    source: Files and folders, see `find_files`. A corpus without parts is split. If only dev is
-        missing, it is split off train, by the shares of these two.
-    target: Folder for the three files; or a new file, .spacy, .jsonl or .parquet, for the whole
-        corpus. Nothing is written unless the whole corpus can be read. For a part of more than
-        `docbin.MAX_TOKENS` tokens, see `CorpusWriter`.
-    nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
-    format: A key of `FORMATS`, or "auto" to detect it.
-    n_sents: Sentences per Doc, as for `group_sentences`; no Doc spans two files.
-    syllables: A key of `SYLLABLES`: keep tokens, split words into syllables, or join them to words.
-    labels: The labels that the corpus annotates, stored with each doc; None for all, or those that
-        its docs say.
-    merge: Corpus to merge the docs into as answers, see `merge_answers`: a .spacy file or a folder
-        of them. The target is one .spacy or .jsonl file, and entities cannot overlap.
-    split: How it is split. A part without a share, or a share of 0, is not written. The log notes
-        how it was split, and if another split than by default is not used.
-    token_column, tag_column: Numbers, as for `read_conll`, or names, as for `read_hugging_face`;
-        only for these formats.
-    parquet: Write .parquet files, see `write_parquet`, instead of .spacy.
-    overwrite: Replace the parts of an earlier conversion in the target, a folder.
-    log: Decides what happens to mistakes, and counts them and what was read of each part ("corpus"
-        for one that is split); without a log, and without `repair`, all mistakes are raised
-        together. Its spans_key is where entities are read from .spacy files, and stored, if they
-        may overlap.
-    on_progress: Called before the first doc of a part, and at each doc.
+    Args:
+        source: Files and folders, see `find_files`. A corpus without parts is split. If only dev is
+            missing, it is split off train, by the shares of these two.
+        target: Folder for the three files; or a new file, .spacy, .jsonl or .parquet, for the whole
+            corpus. Nothing is written unless the whole corpus can be read. For a part of more than
+            `docbin.MAX_TOKENS` tokens, see `CorpusWriter`.
+        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
+        format: A key of `FORMATS`, or "auto" to detect it.
+        n_sents: Sentences per Doc, as for `group_sentences`; no Doc spans two files.
+        syllables: A key of `SYLLABLES`: keep tokens, split words into syllables, or join them to
+            words.
+        labels: The labels that the corpus annotates, stored with each doc; None for all, or those
+            that its docs say.
+        merge: Corpus to merge the docs into as answers, see `merge_answers`: a .spacy file or a
+            folder of them. The target is one .spacy or .jsonl file, and entities cannot overlap.
+        split: How it is split. A part without a share, or a share of 0, is not written. The log
+            notes how it was split, and if another split than by default is not used.
+        token_column: Numbers, as for `read_conll`, or names, as for `read_hugging_face`; only for
+            these formats.
+        tag_column: Numbers, as for `read_conll`, or names, as for `read_hugging_face`; only for
+            these formats.
+        parquet: Write .parquet files, see `write_parquet`, instead of .spacy.
+        overwrite: Replace the parts of an earlier conversion in the target, a folder.
+        log: Decides what happens to mistakes, and counts them and what was read of each part
+            ("corpus" for one that is split); without a log, and without `repair`, all mistakes are
+            raised together. Its spans_key is where entities are read from .spacy files, and stored,
+            if they may overlap.
+        on_progress: Called before the first doc of a part, and at each doc.
 
-    Returns the numbers of docs, sentences (if they are known), tokens and entities of each part
-    that was written, and of the entities of each label, as "entities.PERSON".
-    Raises CorpusError for a corpus that cannot be read, of which `repair` would leave out more than
-    `max_loss`, or with a part without docs; InputError for an unknown choice, a label or spans key
-    that is not UTF-8, a missing package, and an output that would replace an input, add to a folder
-    whose .spacy files are read, mix with an older one, or replace it without `overwrite`.
+    Returns:
+        The numbers of docs, sentences (if they are known), tokens and entities of each part that
+        was written, and of the entities of each label, as "entities.PERSON".
+
+    Raises:
+        CorpusError: For a corpus that cannot be read, of which `repair` would leave out more than
+            `max_loss`, or with a part without docs.
+        InputError: For an unknown choice, a label or spans key that is not UTF-8, a missing
+            package, and an output that would replace an input, add to a folder whose .spacy files
+            are read, mix with an older one, or replace it without `overwrite`.
     """
     sources = [source] if isinstance(source, Path) else list(source)
     log = log or ConversionLog()
@@ -276,11 +284,13 @@ def _count_unwritten(doc: Doc, counts: "Counter[str]", key: str | None) -> None:
 def blank_pipeline(lang: str, segment: bool = True) -> Language:
     """Make a pipeline that only tokenizes.
 
-    lang: spaCy's language code. pyvi segments Vietnamese ("vi") into words, which may contain
-        spaces. Without pyvi, spaCy's general rules return syllables.
-    segment: False returns syllables even if pyvi is installed.
+    Args:
+        lang: spaCy's language code. pyvi segments Vietnamese ("vi") into words, which may contain
+            spaces. Without pyvi, spaCy's general rules return syllables.
+        segment: False returns syllables even if pyvi is installed.
 
-    Raises InputError if spaCy lacks the language or a package for it.
+    Raises:
+        InputError: If spaCy lacks the language or a package for it.
     """
     if lang == "vi" and not (segment and find_spec("pyvi")):
         rules = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
@@ -301,7 +311,8 @@ def _split_part(
 ) -> str:
     """Split a part at random; it is read twice, so that its docs are not kept in memory.
 
-    Returns how it was split, for the user; "" for one with only one share.
+    Returns:
+        How it was split, for the user; "" for one with only one share.
     """
     if len(shares) == 1:
         (writer,) = writers.values()

@@ -59,7 +59,8 @@ def counting_of_file(
 ) -> str:
     """Return `find_counting` for the records of a file, as `json_lines` yields them.
 
-    parse: Makes the doc and its spans of a record that is an object; it may raise CorpusError.
+    Args:
+        parse: Makes the doc and its spans of a record that is an object; it may raise CorpusError.
     """
 
     def texts() -> Iterator[tuple[Doc, list[RawSpan]]]:
@@ -78,11 +79,16 @@ def _strings(record: Record) -> Iterator[str]:
 def find_counting(texts: Iterable[tuple[Doc, Sequence[RawSpan]]], where: str) -> str:
     """Return the way to count by which most spans of a file are whole tokens.
 
-    texts: The docs of the file, and their spans; those that fit by each way, or by none, do not
-        decide.
+    Args:
+        texts: The docs of the file, and their spans; those that fit by each way, or by none, do not
+            decide.
 
-    Returns CHARACTERS if nothing speaks against it. Raises CorpusError if more than `MIXED` of the
-    spans that decide between two ways speak for the other one.
+    Returns:
+        CHARACTERS if nothing speaks against it.
+
+    Raises:
+        CorpusError: If more than `MIXED` of the spans that decide between two ways speak for the
+            other one.
     """
     ways = (CHARACTERS, *UNITS)
     fitting = Counter[frozenset[str]]()  # the ways by which a span is whole tokens
@@ -130,8 +136,9 @@ def repair_counting(
 ) -> list[RawSpan]:
     """Convert the offsets of spans to characters.
 
-    counting: As `find_counting` returned for the file.
-    log: Decides what happens if that is not by characters: "utf16" or "nfc".
+    Args:
+        counting: As `find_counting` returned for the file.
+        log: Decides what happens if that is not by characters: "utf16" or "nfc".
     """
     found = in_characters(doc.text, spans, counting)
     if found != [*spans]:

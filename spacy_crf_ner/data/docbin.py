@@ -24,12 +24,17 @@ def looks_like_spacy(head: bytes) -> bool:
 def read_spacy(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read the Docs of a .spacy file, with tokens, annotation and user data unchanged.
 
-    path: File of `spacy convert` or `DocBin.to_disk`, or a folder of such files, as written by
-        `CorpusWriter`. A whole file is in memory, packed; Docs are made one at a time.
-    nlp: Pipeline whose vocabulary the Docs share.
-    log: Counts the Docs; one without `doc.spans[log.spans_key]` is an error, or left out.
+    Args:
+        path: File of `spacy convert` or `DocBin.to_disk`, or a folder of such files, as written by
+            `CorpusWriter`. A whole file is in memory, packed; Docs are made one at a time.
+        nlp: Pipeline whose vocabulary the Docs share.
+        log: Counts the Docs; one without `doc.spans[log.spans_key]` is an error, or left out.
 
-    Yields the Docs. Raises CorpusError as `read_docbin` does.
+    Yields:
+        The Docs.
+
+    Raises:
+        CorpusError: As `read_docbin` does.
     """
     log = log or ConversionLog()
     for file in find_docbins(path):
@@ -50,11 +55,13 @@ class CorpusWriter:
 
     spaCy's Corpus can read both. So `MAX_TOKENS` limits the memory.
 
-    scratch: A new folder for files that are complete before `write` is called.
-    spans_key: Key of the entities in doc.spans; None counts doc.ents.
+    Args:
+        scratch: A new folder for files that are complete before `write` is called.
+        spans_key: Key of the entities in doc.spans; None counts doc.ents.
 
-    counts: Number of docs, sentences, tokens, entities, and entities by label ("entities.PERSON").
-        Docs with unknown sentence boundaries add no sentences.
+    Attributes:
+        counts: Number of docs, sentences, tokens, entities, and entities by label
+            ("entities.PERSON"). Docs with unknown sentence boundaries add no sentences.
     """
 
     def __init__(self, scratch: Path, spans_key: str | None = None) -> None:

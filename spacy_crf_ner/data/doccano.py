@@ -31,21 +31,28 @@ def looks_like_doccano(record: object) -> bool:
 def read_doccano(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read the JSON lines that doccano exports from a project of sequence labeling.
 
-    path: File, UTF-8, one record per line, with these keys:
-        "text", or "data": the text,
-        "label", "labels" or "entities": the entities, [0, 8, "PER"] or
-            {"start_offset": 0, "end_offset": 8, "label": "PER"}; all other tokens are outside,
-        "relations": skipped,
-        "offsets_in": "utf-16" if the offsets certainly count in it,
-        "id": no two records may have the same. A record with "offsets_in" that has none is a task
-            of `suggest` that doccano has not exported, and skipped.
-    nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`; also
-        "utf16" and "nfc", see `counting`: doccano counts in UTF-16, where an emoji is two
-        characters. The spans are repaired if by another count most spans of the file are whole
-        tokens, see `find_counting`. A record that cannot be read is left out.
+    Args:
+        path: File, UTF-8, one record per line, with these keys:
+            - "text", or "data": the text,
+            - "label", "labels" or "entities": the entities, [0, 8, "PER"] or {"start_offset": 0,
+                "end_offset": 8, "label": "PER"}; all other tokens are outside,
+            - "relations": skipped,
+            - "offsets_in": "utf-16" if the offsets certainly count in it,
+            - "id": no two records may have the same. A record with "offsets_in" that has none is a
+                task of `suggest` that doccano has not exported, and skipped.
+        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
+        log: Decides what happens to mistakes, and counts them; None raises the first one. For spans
+            see `set_entities`; also "utf16" and "nfc", see `counting`: doccano counts in UTF-16,
+            where an emoji is two characters. The spans are repaired if by another count most spans
+            of the file are whole tokens, see `find_counting`. A record that cannot be read is left
+            out.
 
-    Yields a Doc for each record, with unknown sentence boundaries. All other keys are in
-    `doc.user_data["meta"]`. Raises CorpusError for an invalid record.
+    Yields:
+        A Doc for each record, with unknown sentence boundaries. All other keys are in
+        `doc.user_data["meta"]`.
+
+    Raises:
+        CorpusError: For an invalid record.
     """
     log = log or ConversionLog()
 

@@ -49,10 +49,12 @@ FORMATS: dict[str, Reader] = {
 def detect_format(*sources: Path, columns: Sequence[int | str] = ()) -> str:
     """Detect the format of a corpus, a key of `FORMATS`, from its first lines.
 
-    sources: Files and folders as for `convert`, all in one format.
-    columns: Numbers or names of columns that were chosen, which only one format has.
+    Args:
+        *sources: Files and folders as for `convert`, all in one format.
+        columns: Numbers or names of columns that were chosen, which only one format has.
 
-    Raises CorpusError for an unknown format, and for the name of a column of a text file.
+    Raises:
+        CorpusError: For an unknown format, and for the name of a column of a text file.
     """
     if columns and isinstance(columns[0], int):
         return "conll"

@@ -19,12 +19,18 @@ GMB_HEADER = ["Sentence #", "Word", "POS", "Tag"]
 def read_gmb(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read Kaggle's export of the Groningen Meaning Bank; its tokens are kept, as in `read_conll`.
 
-    path: CSV file with the header `Sentence #,Word,POS,Tag`. Its encoding is UTF-8, or Latin-1 if
-        it has no byte order mark and is not valid UTF-8. Cells contain no line feeds. A sentence
-        begins at a first cell that is not empty and differs from the previous one.
-    nlp, log: As for all readers, see `format_detection.Reader`.
+    Args:
+        path: CSV file with the header `Sentence #,Word,POS,Tag`. Its encoding is UTF-8, or Latin-1
+            if it has no byte order mark and is not valid UTF-8. Cells contain no line feeds. A
+            sentence begins at a first cell that is not empty and differs from the previous one.
+        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
+        log: Decides what happens to mistakes, and counts them; None raises the first one.
 
-    Yields a Doc for each sentence. Raises CorpusError as `read_conll` does, and for another header.
+    Yields:
+        A Doc for each sentence.
+
+    Raises:
+        CorpusError: As `read_conll` does, and for another header.
     """
     return tagged_docs(path, nlp, log or ConversionLog(), partial(_rows, path, _encoding(path)))
 

@@ -14,14 +14,19 @@ from .repair_log import ConversionLog
 def read_gold(path: Path, nlp: Language, log: ConversionLog) -> tuple[int | None, Iterator[Doc]]:
     """Open a corpus, as `convert` would read it.
 
-    path: A .spacy file, a folder with such files, or a corpus in any format of `convert`; the parts
-        of a folder are one.
-    nlp: The pipeline with the vocabulary, and the tokenizer for formats without tokens.
-    log: Counts what is skipped, when the docs are read. Its spans_key is where entities of other
-        formats are stored if they may overlap.
+    Args:
+        path: A .spacy file, a folder with such files, or a corpus in any format of `convert`; the
+            parts of a folder are one.
+        nlp: The pipeline with the vocabulary, and the tokenizer for formats without tokens.
+        log: Counts what is skipped, when the docs are read. Its spans_key is where entities of
+            other formats are stored if they may overlap.
 
-    Returns the number of docs, if known, and an iterator over them.
-    Raises CorpusError as `read_docbin` and `convert` do, and OSError for a missing file.
+    Returns:
+        The number of docs, if known, and an iterator over them.
+
+    Raises:
+        CorpusError: As `read_docbin` and `convert` do.
+        OSError: For a missing file.
     """
     is_binary = path.suffix == SUFFIX or any(path.rglob(f"*{SUFFIX}"))
     if is_binary or not path.exists() or (path.is_dir() and not any(path.iterdir())):

@@ -35,8 +35,9 @@ BUFFER = 2**20  # bytes
 class Tags(NamedTuple):
     """The tags of a dataset.
 
-    names: The name of each tag id; None for tags that are strings.
-    plain: Whether the tags are labels without a prefix, as PER instead of I-PER.
+    Attributes:
+        names: The name of each tag id; None for tags that are strings.
+        plain: Whether the tags are labels without a prefix, as PER instead of I-PER.
     """
 
     names: tuple[str, ...] | None
@@ -65,19 +66,26 @@ def read_hugging_face(
 ) -> Iterator[Doc]:
     """Read the rows of a dataset, each as a sentence, with its tokens as in `read_conll`.
 
-    path: A folder of `Dataset.save_to_disk`, or a file of Parquet or of one of Arrow's formats. A
-        few rows are in memory at a time. Tags are ids, whose names are in the metadata of the
-        schema (`ClassLabel`), or strings, in any tag scheme of `read_conll`; if none of them has
-        a prefix, as in O and PER, adjacent tokens of one label are one entity. A tag that is
-        null, -1 or -100 is not annotated. The column "spaces" of `write_parquet` is read too;
-        without it, whitespace at the ends of tokens is removed. So is a column of strings or
-        numbers whose name says that it has the document, see `docbin.DOCUMENTS`.
-    nlp, log: As for all readers, see `format_detection.Reader`.
-    token_column, tag_column: Names of the columns.
+    Args:
+        path: A folder of `Dataset.save_to_disk`, or a file of Parquet or of one of Arrow's formats.
+            A few rows are in memory at a time. Tags are ids, whose names are in the metadata of the
+            schema (`ClassLabel`), or strings, in any tag scheme of `read_conll`; if none of them
+            has a prefix, as in O and PER, adjacent tokens of one label are one entity. A tag that
+            is null, -1 or -100 is not annotated. The column "spaces" of `write_parquet` is read
+            too; without it, whitespace at the ends of tokens is removed. So is a column of strings
+            or numbers whose name says that it has the document, see `docbin.DOCUMENTS`.
+        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
+        log: Decides what happens to mistakes, and counts them; None raises the first one.
+        token_column: Names of the columns.
+        tag_column: Names of the columns.
 
-    Yields a Doc for each row that has tokens; the others are skipped and counted. Raises
-    CorpusError for a damaged file, other columns, tag ids without names, tags without prefixes and
-    O, and, as `read_conll` does, for rows; InputError without pyarrow.
+    Yields:
+        A Doc for each row that has tokens; the others are skipped and counted.
+
+    Raises:
+        CorpusError: For a damaged file, other columns, tag ids without names, tags without prefixes
+            and O, and, as `read_conll` does, for rows.
+        InputError: Without pyarrow.
     """
     with required("datasets"):
         import pyarrow.parquet  # noqa: F401
@@ -322,10 +330,12 @@ def _row(
 def download(name: str, folder: Path) -> None:
     """Load a dataset from the Hugging Face hub, and save it for `read_hugging_face`.
 
-    name: Its name, such as "user/corpus", with ":config" if it has several configurations.
-    folder: A new folder.
+    Args:
+        name: Its name, such as "user/corpus", with ":config" if it has several configurations.
+        folder: A new folder.
 
-    Raises InputError if the library datasets is missing, or cannot load the dataset.
+    Raises:
+        InputError: If the library datasets is missing, or cannot load the dataset.
     """
     with required("datasets"):
         from datasets import load_dataset

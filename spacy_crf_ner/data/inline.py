@@ -39,14 +39,19 @@ def is_link(label: str) -> bool:
 def read_inline(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read sentences with entities in brackets, tokenized by the pipeline.
 
-    path: File, UTF-8. Whitespace around a line is not part of the sentence.
-    nlp, log: As for all readers, see `format_detection.Reader`. A line whose brackets do not
-        match is left out; for entities, see `set_entities`.
+    Args:
+        path: File, UTF-8. Whitespace around a line is not part of the sentence.
+        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
+        log: Decides what happens to mistakes, and counts them; None raises the first one. A line
+            whose brackets do not match is left out; for entities, see `set_entities`.
 
-    Yields a Doc for each sentence. At an edge of an entity, a Vietnamese word of several syllables
-    is split, and so is a word in decomposed letters (NFD) that still contains punctuation. Raises
-    CorpusError for unmatched brackets, nested entities, an entity without a label, a link, and as
-    `set_entities` does.
+    Yields:
+        A Doc for each sentence. At an edge of an entity, a Vietnamese word of several syllables is
+        split, and so is a word in decomposed letters (NFD) that still contains punctuation.
+
+    Raises:
+        CorpusError: For unmatched brackets, nested entities, an entity without a label, a link, and
+            as `set_entities` does.
     """
     log = log or ConversionLog()
     for where, line, problem in read_lines(path):

@@ -31,12 +31,13 @@ CLOSED_SCHEMES = "BILUO (BIOES, BMES) has B- I- L- (B- I- E-, B- M- E-), or U- (
 class TaggedToken(NamedTuple):
     """A token and its tag, their place, and its sentence and document.
 
-    document: Its name; "" before the first document boundary, and in formats without documents.
-    missing: The token is not annotated; `tag` is "O".
-    space: Whether a space follows the token; None if that is unknown, as in columns.
-    inner: More tags, of entities that may overlap those of `tag`.
-
     If a row cannot be read, `tag` is "O", and `problem` is the reason.
+
+    Attributes:
+        document: Its name; "" before the first document boundary, and in formats without documents.
+        missing: The token is not annotated; `tag` is "O".
+        space: Whether a space follows the token; None if that is unknown, as in columns.
+        inner: More tags, of entities that may overlap those of `tag`.
     """
 
     where: str
@@ -66,14 +67,15 @@ def tagged_docs(
     Where spaces are unknown, whitespace at the ends of a token is removed, unless it has nothing
     else.
 
-    path: The file, for `log.tag_schemes`, which may have its scheme from an earlier pass.
-    nlp: Pipeline whose vocabulary the Docs share. Where spaces are known, and its tokenizer
-        makes the same tokens, they have the norms of the tokenizer.
-    log: Decides what happens to a row that cannot be read (its sentence is left out), an invalid
-        tag sequence (decoded as IOB), and an entity of whitespace (left out). Whitespace at an edge
-        of an entity is trimmed, and counted.
-    read: Yields the rows, and counts other lines in a log. It is called twice: the first pass
-        detects the tag scheme, which depends on all tags of the file.
+    Args:
+        path: The file, for `log.tag_schemes`, which may have its scheme from an earlier pass.
+        nlp: Pipeline whose vocabulary the Docs share. Where spaces are known, and its tokenizer
+            makes the same tokens, they have the norms of the tokenizer.
+        log: Decides what happens to a row that cannot be read (its sentence is left out), an
+            invalid tag sequence (decoded as IOB), and an entity of whitespace (left out).
+            Whitespace at an edge of an entity is trimmed, and counted.
+        read: Yields the rows, and counts other lines in a log. It is called twice: the first pass
+            detects the tag scheme, which depends on all tags of the file.
     """
     if str(path) not in log.tag_schemes:
         sentences = _sentences(read(ConversionLog()))
@@ -217,13 +219,15 @@ def _trim(
 def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
     """Detect the scheme of a file from all of its tags.
 
-    sentences: Tags of each sentence, each a match of `TAG`.
-
     IOB1 and IOB2 are decoded in the same way: an I- that does not continue an entity begins one, as
     in conlleval, and a B- always begins one. In IOB1, a B- follows a tag of the same label; in
     IOB2, every entity begins with B-. "IOB1, IOB2" breaks both rules.
 
-    Returns "IOB1", "IOB2", "BILUO", "BIOES", "BMES", two of these, or "none".
+    Args:
+        sentences: Tags of each sentence, each a match of `TAG`.
+
+    Returns:
+        "IOB1", "IOB2", "BILUO", "BIOES", "BMES", two of these, or "none".
     """
     prefixes: set[str] = set()
     names: set[str] = set()
@@ -246,11 +250,13 @@ def is_closed(scheme: str) -> bool:
 def decode_tags(tags: Sequence[str], closed: bool) -> tuple[list[SpanOffsets], list[InvalidTag]]:
     """Decode the entities of a sentence.
 
-    tags: A match of `TAG` for each token. M- is read as I-, E- as L-, S- as U-.
-    closed: Whether the scheme is closed, see `is_closed`.
+    Args:
+        tags: A match of `TAG` for each token. M- is read as I-, E- as L-, S- as U-.
+        closed: Whether the scheme is closed, see `is_closed`.
 
-    Returns the entities, and the tags that are invalid in a closed scheme. These are decoded as
-    IOB: an I- or L- that continues no entity begins one, and an open entity ends.
+    Returns:
+        The entities, and the tags that are invalid in a closed scheme. These are decoded as IOB: an
+        I- or L- that continues no entity begins one, and an open entity ends.
     """
     spans: list[SpanOffsets] = []
     invalid: list[InvalidTag] = []

@@ -38,12 +38,13 @@ def records_to_docs(
 ) -> Iterator[Doc]:
     """Make a Doc of each record, one at a time; no two records may have the same id.
 
-    records: The place of each record, such as "corpus.jsonl, line 5", and its value, or the
-        CorpusError of reading it. For each id, a hash and the last part of its place are kept:
-        about 150 bytes.
-    to_doc: Makes a Doc, or returns None for a record that it has counted as skipped. It raises
-        CorpusError for a record that cannot be read, before it counts any entity.
-    log: Decides whether such a record is an error, or is left out and counted.
+    Args:
+        records: The place of each record, such as "corpus.jsonl, line 5", and its value, or the
+            CorpusError of reading it. For each id, a hash and the last part of its place are kept:
+            about 150 bytes.
+        to_doc: Makes a Doc, or returns None for a record that it has counted as skipped. It raises
+            CorpusError for a record that cannot be read, before it counts any entity.
+        log: Decides whether such a record is an error, or is left out and counted.
     """
     places: dict[int, str] = {}
     for where, record in records:
@@ -82,8 +83,9 @@ def _require_new_id(where: str, identity: object, places: dict[int, str]) -> Non
 def decode_json(text: str) -> object:
     """Parse JSON strictly.
 
-    Raises ValueError for invalid JSON, including NaN and Infinity, and for a duplicate key, a
-    number too large for a float, or more than `MAX_DEPTH` levels.
+    Raises:
+        ValueError: For invalid JSON, including NaN and Infinity, and for a duplicate key, a number
+            too large for a float, or more than `MAX_DEPTH` levels.
     """
     try:
         value: object = _decoder.decode(text)
@@ -110,8 +112,10 @@ def json_lines(path: Path) -> Iterator[tuple[str, object]]:
 def json_array(path: Path) -> Iterator[tuple[str, object]]:
     """Read the items of a file that is one JSON array of at most `MAX_ARRAY_BYTES`.
 
-    Raises CorpusError for any other file. This is never repaired, because the number of lost
-    records is unknown.
+    Raises:
+        CorpusError: For any other file.
+
+    This is never repaired, because the number of lost records is unknown.
     """
     size = path.stat().st_size
     if size > MAX_ARRAY_BYTES:
@@ -161,7 +165,8 @@ _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, pars
 def pop_typed(where: str, record: Record, key: str, kind: type[Value]) -> Value:
     """Remove a key and return its value, or an empty one if it is null or missing.
 
-    Raises CorpusError for a value of another type.
+    Raises:
+        CorpusError: For a value of another type.
     """
     value = record.pop(key, None)
     if value is None:
@@ -188,7 +193,8 @@ def require_unicode(what: str, value: str) -> None:
 def store_meta(where: str, doc: Doc, meta: Record) -> None:
     """Store the other values of a record as `doc.user_data["meta"]`.
 
-    Raises CorpusError for values that cannot be stored in a .spacy file.
+    Raises:
+        CorpusError: For values that cannot be stored in a .spacy file.
     """
     try:
         srsly.msgpack_dumps(meta)

@@ -54,32 +54,40 @@ def looks_like_jsonl(record: object) -> bool:
 def read_jsonl(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read JSON lines of spaCy, Prodigy, and `write_jsonl`.
 
-    path: File, UTF-8, one record per line, with these keys:
-        "text": the text,
-        "spans": entities, {"start": 0, "end": 8, "label": "PER"}, with "kb_id" and "id" if known,
-        "entities": entities, [0, 8, "PER"]; a record may also be ["text", {"entities": [...]}],
-        "tokens": tokens, {"text": "Tim", "ws": true}, instead of those of the tokenizer, which is
-            not called for a text of more than nlp.max_length characters,
-        "answer": "accept"; "ignore": the record is skipped; or "reject": its spans are incorrect,
-            and nothing else is annotated,
-        "_is_binary" or, without it, "_view_id": whether the answer applies only to the spans (true,
-            "ner"), so that the rest of an accepted record is not annotated, or to the whole text
-            (false, "ner_manual"), so that a rejected record is skipped. Without both, "accept"
-            applies to the text, and "reject" to the spans. A record with a "_view_id" and without
-            an answer is a task for Prodigy, and skipped,
-        "missing": [[9, 17]], the parts of the text that are not annotated,
-        "incorrect": spans that are known to be incorrect,
-        "annotated_labels": ["PER"], the labels that are annotated; all if it is missing,
-        "sent_starts": [0, 18], the starts of sentences; unknown if it is missing,
-        "has_unknown_spaces": true if the spaces between the tokens are unknown,
-        "id": no two records may have the same.
-    nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`; also
-        "utf16" and "nfc", see `counting`. A record that cannot be read is left out.
+    Args:
+        path: File, UTF-8, one record per line, with these keys:
+            - "text": the text,
+            - "spans": entities, {"start": 0, "end": 8, "label": "PER"}, with "kb_id" and "id" if
+                known,
+            - "entities": entities, [0, 8, "PER"]; a record may also be ["text", {"entities":
+                [...]}],
+            - "tokens": tokens, {"text": "Tim", "ws": true}, instead of those of the tokenizer,
+                which is not called for a text of more than nlp.max_length characters,
+            - "answer": "accept"; "ignore": the record is skipped; or "reject": its spans are
+                incorrect, and nothing else is annotated,
+            - "_is_binary" or, without it, "_view_id": whether the answer applies only to the spans
+                (true, "ner"), so that the rest of an accepted record is not annotated, or to the
+                whole text (false, "ner_manual"), so that a rejected record is skipped. Without
+                both, "accept" applies to the text, and "reject" to the spans. A record with a
+                "_view_id" and without an answer is a task for Prodigy, and skipped,
+            - "missing": [[9, 17]], the parts of the text that are not annotated,
+            - "incorrect": spans that are known to be incorrect,
+            - "annotated_labels": ["PER"], the labels that are annotated; all if it is missing,
+            - "sent_starts": [0, 18], the starts of sentences; unknown if it is missing,
+            - "has_unknown_spaces": true if the spaces between the tokens are unknown,
+            - "id": no two records may have the same.
+        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
+        log: Decides what happens to mistakes, and counts them; None raises the first one. For spans
+            see `set_entities`; also "utf16" and "nfc", see `counting`. A record that cannot be read
+            is left out.
 
-    Yields a Doc for each record. All other keys, and those of "meta", are in
-    `doc.user_data["meta"]`; if a key is in both, "meta" is kept as a key.
-    Incorrect spans are in `doc.spans["incorrect_spans"]`.
-    Raises CorpusError for an invalid record, or one without annotation.
+    Yields:
+        A Doc for each record. All other keys, and those of "meta", are in `doc.user_data["meta"]`;
+        if a key is in both, "meta" is kept as a key. Incorrect spans are in
+        `doc.spans["incorrect_spans"]`.
+
+    Raises:
+        CorpusError: For an invalid record, or one without annotation.
     """
     log = log or ConversionLog()
 
@@ -235,16 +243,21 @@ def write_jsonl(
 ) -> int:
     """Write Docs as JSON lines, from which `read_jsonl` makes the same Docs.
 
-    docs: Docs. The file has their text, entities with kb_id and id, parts without annotation,
-        `doc.spans["incorrect_spans"]`, the labels that are annotated, sentence starts if they are
-        known for all tokens, and `doc.user_data["meta"]`. A blocked token is written as outside.
-        Other annotation, such as tags, is not written.
-    path: File to write; it is created, or replaced, when all Docs are written.
-    nlp: The pipeline whose tokenizer will read them. The tokens of a Doc are written if spaces are
-        unknown, or it makes others; without it, always.
-    spans_key: Write `doc.spans[spans_key]` instead of doc.ents.
+    Args:
+        docs: Docs. The file has their text, entities with kb_id and id, parts without annotation,
+            `doc.spans["incorrect_spans"]`, the labels that are annotated, sentence starts if they
+            are known for all tokens, and `doc.user_data["meta"]`. A blocked token is written as
+            outside. Other annotation, such as tags, is not written.
+        path: File to write; it is created, or replaced, when all Docs are written.
+        nlp: The pipeline whose tokenizer will read them. The tokens of a Doc are written if spaces
+            are unknown, or it makes others; without it, always.
+        spans_key: Write `doc.spans[spans_key]` instead of doc.ents.
 
-    Returns the number of Docs. Raises CorpusError for metadata that JSON cannot represent.
+    Returns:
+        The number of Docs.
+
+    Raises:
+        CorpusError: For metadata that JSON cannot represent.
     """
     number = 0
     with (

@@ -35,21 +35,27 @@ def looks_like_label_studio(head: str) -> bool:
 def read_label_studio(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read Label Studio's JSON or JSON-MIN export of a project that labels text.
 
-    path: File, UTF-8, which is read into memory: see `json_records.MAX_ARRAY_BYTES`. If a task has
-        several annotations, the ground truth is read; without one, they must agree. Cancelled ones,
-        tasks without other ones, results other than labels, and predictions are skipped. A result
-        with several labels is an entity of each, if there is a spans key. The text is the one that
-        the results refer to; without results, it is "text", or the only string of the data. Of a
-        task of `spacy-crf-ner suggest --unit spans`, which has an "asked_span", the choice "yes" or
-        "no" is read: only this span is annotated.
-    nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`; also
-        "contradiction": annotations of a task that do not agree, where the first is kept; and
-        "utf16": old versions of Label Studio count in UTF-16, where an emoji is two characters. A
-        span whose text matches by that count is repaired. A task that cannot be read is left out,
-        but invalid JSON makes the whole file unreadable.
+    Args:
+        path: File, UTF-8, which is read into memory: see `json_records.MAX_ARRAY_BYTES`. If a task
+            has several annotations, the ground truth is read; without one, they must agree.
+            Cancelled ones, tasks without other ones, results other than labels, and predictions are
+            skipped. A result with several labels is an entity of each, if there is a spans key. The
+            text is the one that the results refer to; without results, it is "text", or the only
+            string of the data. Of a task of `spacy-crf-ner suggest --unit spans`, which has an
+            "asked_span", the choice "yes" or "no" is read: only this span is annotated.
+        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
+        log: Decides what happens to mistakes, and counts them; None raises the first one. For spans
+            see `set_entities`; also "contradiction": annotations of a task that do not agree, where
+            the first is kept; and "utf16": old versions of Label Studio count in UTF-16, where an
+            emoji is two characters. A span whose text matches by that count is repaired. A task
+            that cannot be read is left out, but invalid JSON makes the whole file unreadable.
 
-    Yields a Doc for each task, with unknown sentence boundaries. The id of the task, and its data
-    except the text, are in `doc.user_data["meta"]`. Raises CorpusError for an invalid file.
+    Yields:
+        A Doc for each task, with unknown sentence boundaries. The id of the task, and its data
+        except the text, are in `doc.user_data["meta"]`.
+
+    Raises:
+        CorpusError: For an invalid file.
     """
     log = log or ConversionLog()
 

@@ -18,9 +18,10 @@ Problem = tuple[str, CorpusError]  # the kind that a ConversionLog counts, and t
 class Line(NamedTuple):
     """A line of a file.
 
-    where: File and number, for messages.
-    text: The line without its end. Bytes that cannot be decoded are lone surrogates.
-    problem: Why the line cannot be used: "length" (`text` is ""), "encoding" or "nul".
+    Attributes:
+        where: File and number, for messages.
+        text: The line without its end. Bytes that cannot be decoded are lone surrogates.
+        problem: Why the line cannot be used: "length" (`text` is ""), "encoding" or "nul".
     """
 
     where: str
@@ -39,11 +40,13 @@ def split_lines(
 ) -> Iterator[Line]:
     """Read lines one at a time. Only line feeds end a line, not U+2028.
 
-    file: Open binary file, with or without a byte order mark of UTF-8.
-    name: Its name, for messages.
-    max_bytes: Maximum length of a line, with its end; the rest of a longer one is skipped.
+    Args:
+        file: Open binary file, with or without a byte order mark of UTF-8.
+        name: Its name, for messages.
+        max_bytes: Maximum length of a line, with its end; the rest of a longer one is skipped.
 
-    Yields all lines, including those that cannot be used.
+    Yields:
+        All lines, including those that cannot be used.
     """
     for number in count(1):
         where = f"{name}, line {number}"

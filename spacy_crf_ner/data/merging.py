@@ -28,10 +28,12 @@ Known = dict[str, NDArray[np.bool_]]
 class _Said(NamedTuple):
     """What an answer says, in the tokens of a doc with its text.
 
-    ents, incorrect: Its spans of whole tokens of the doc.
-    given: All of its spans.
-    now: Whether it annotates a token: (T,).
-    labels: The labels that it is about; None for all.
+    Attributes:
+        ents: Its spans of whole tokens of the doc.
+        incorrect: Its spans of whole tokens of the doc.
+        given: All of its spans.
+        now: Whether it annotates a token: (T,).
+        labels: The labels that it is about; None for all.
     """
 
     ents: list[Span]
@@ -46,17 +48,19 @@ def merge_answers(
 ) -> Iterator[Doc]:
     """Merge answers into the docs with the same text, up to whitespace at its ends.
 
-    corpus: Docs; they are changed. Their tokens are kept.
-    answers: Docs with the same vocabulary; all are in memory. A later one that contradicts an
-        earlier one is an error, or left out: an entity or outside token against another entity, or
-        an entity against an incorrect span.
-    log: Decides about contradictions, "contradiction", entities that do not align with the tokens
-        of the corpus, "alignment", answers whose annotated labels lack some of the doc's, "label",
-        and docs whose entities are in `doc.spans`, "spans". It counts in `merged`: "answers",
-        "unchanged" docs of the corpus, "changed" docs, and "added" ones, whose texts the corpus
-        does not have.
+    Args:
+        corpus: Docs; they are changed. Their tokens are kept.
+        answers: Docs with the same vocabulary; all are in memory. A later one that contradicts an
+            earlier one is an error, or left out: an entity or outside token against another entity,
+            or an entity against an incorrect span.
+        log: Decides about contradictions, "contradiction", entities that do not align with the
+            tokens of the corpus, "alignment", answers whose annotated labels lack some of the
+            doc's, "label", and docs whose entities are in `doc.spans`, "spans". It counts in
+            `merged`: "answers", "unchanged" docs of the corpus, "changed" docs, and "added" ones,
+            whose texts the corpus does not have.
 
-    Yields the docs of the corpus in order, then the added ones.
+    Yields:
+        The docs of the corpus in order, then the added ones.
     """
     by_text: dict[str, list[Doc]] = {}
     for answer in answers:
@@ -84,7 +88,8 @@ def merge_answers(
 def _merge(doc: Doc, answers: Iterable[Doc], log: ConversionLog, left_out: set[int]) -> bool:
     """Merge answers into a doc, and return whether it changed.
 
-    left_out: Gets the ids of the objects that cannot be used; the log counts each one once.
+    Args:
+        left_out: Gets the ids of the objects that cannot be used; the log counts each one once.
     """
     before, labels = _content(doc), annotated_labels(doc)
     known: Known = {}
@@ -130,8 +135,10 @@ def _problem(
 ) -> tuple[str, CorpusError] | None:
     """Return why an answer cannot be used, or None.
 
-    labels: The annotated labels of the doc before all answers.
-    known, denied: What earlier answers annotate, and their incorrect spans.
+    Args:
+        labels: The annotated labels of the doc before all answers.
+        known: What earlier answers annotate, and their incorrect spans.
+        denied: What earlier answers annotate, and their incorrect spans.
     """
     in_spans = sorted(key for key, spans in doc.spans.items() if spans and key not in NO_ENTITIES)
     if in_spans and not _annotated(doc).any():

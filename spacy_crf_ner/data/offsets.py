@@ -91,27 +91,33 @@ def set_entities(
 ) -> Doc:
     """Set the entities of a Doc: doc.ents, or `doc.spans[log.spans_key]` in text order.
 
-    doc: Doc without entities; it is changed.
-    spans: The entities.
-    log: Decides what happens to mistakes, and counts them:
-        "offsets": not two integers within the text, start before end,
-        "label": not a string, or an empty one; whitespace at its edges and line breaks, which are
-            removed,
-        "text": the text of the span differs from the one in the file, ignoring whitespace,
-        "whitespace": a span of nothing else; at an edge, it is trimmed, which is no mistake,
-        "duplicate": the same offsets and label again; one is kept,
-        "overlap": a token is already in another entity, unless there is a spans key,
-        "alignment": an edge lies inside a token, see `log.alignment`.
-    where: The place of the text, for messages.
-    partial: Tokens that are not in entities are not annotated, instead of outside.
-    missing: (start, end) of the parts of the text that are not annotated, except entities in them.
-
     Tokens of an entity that is left out are not annotated: they are not outside. If its place is
     unknown, because of its offsets or its text, only the tokens of other entities are annotated.
     With a spans key, all of a text counts as annotated.
 
-    Returns the same Doc. Raises CorpusError for the first mistake, unless the log repairs; and for
-    parts that are not annotated, if there is a spans key.
+    Args:
+        doc: Doc without entities; it is changed.
+        spans: The entities.
+        log: Decides what happens to mistakes, and counts them:
+            - "offsets": not two integers within the text, start before end,
+            - "label": not a string, or an empty one; whitespace at its edges and line breaks, which
+                are removed,
+            - "text": the text of the span differs from the one in the file, ignoring whitespace,
+            - "whitespace": a span of nothing else; at an edge, it is trimmed, which is no mistake,
+            - "duplicate": the same offsets and label again; one is kept,
+            - "overlap": a token is already in another entity, unless there is a spans key,
+            - "alignment": an edge lies inside a token, see `log.alignment`.
+        where: The place of the text, for messages.
+        partial: Tokens that are not in entities are not annotated, instead of outside.
+        missing: (start, end) of the parts of the text that are not annotated, except entities in
+            them.
+
+    Returns:
+        The same Doc.
+
+    Raises:
+        CorpusError: For the first mistake, unless the log repairs; and for parts that are not
+            annotated, if there is a spans key.
     """
     key, missing = log.spans_key, [*missing]
     if key is not None and (partial or missing):
@@ -145,12 +151,16 @@ def set_entities(
 def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, where: str) -> None:
     """Set spans that are known not to be entities, as `doc.spans["incorrect_spans"]`.
 
-    doc: Doc whose entities are set; it is changed.
-    spans: As for `set_entities`, but they may overlap, and a span without a label is not an entity
-        of any label. A misaligned span is rejected: nothing is known about larger or smaller spans.
-    log, where: As for `set_entities`.
+    Args:
+        doc: Doc whose entities are set; it is changed.
+        spans: As for `set_entities`, but they may overlap, and a span without a label is not an
+            entity of any label. A misaligned span is rejected: nothing is known about larger or
+            smaller spans.
+        log: As for `set_entities`.
+        where: As for `set_entities`.
 
-    Raises CorpusError as `set_entities` does, and for a span that is also an entity.
+    Raises:
+        CorpusError: As `set_entities` does, and for a span that is also an entity.
     """
     gold = gold_entities(doc, log.spans_key)
     entities = {(ent.start, ent.end, label) for ent in gold for label in (ent.label_, "")}
@@ -190,7 +200,8 @@ def trim_whitespace(
 ) -> tuple[int, int]:
     """Trim whitespace from a span of characters (in a text) or tokens (in a list of words).
 
-    is_space: `is_blank` also trims tokens that are marks of no width.
+    Args:
+        is_space: `is_blank` also trims tokens that are marks of no width.
     """
     while start < end and is_space(pieces[start]):
         start += 1
@@ -219,8 +230,9 @@ def _valid_spans(
 ) -> Iterator[RawSpan]:
     """Check and trim spans, and yield the valid ones, each with its place.
 
-    unknown: Gets the tokens that a rejected entity may have; None if the spans are known not to be
-        entities.
+    Args:
+        unknown: Gets the tokens that a rejected entity may have; None if the spans are known not to
+            be entities.
     """
     text, entities = doc.text, int(unknown is not None)
     seen: set[RawSpan] = set()
@@ -283,7 +295,8 @@ def _possible_tokens(doc: Doc, span: RawSpan, problem: str) -> Iterable[int]:
 def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: set[int]) -> Span | None:
     """Align an entity with tokens according to `log.alignment`; return None if it is left out.
 
-    unknown: Tokens that are not annotated; this set is changed.
+    Args:
+        unknown: Tokens that are not annotated; this set is changed.
     """
     if aligned := _char_span(doc, span):
         return aligned

@@ -26,30 +26,33 @@ def error(
 class ConversionLog:
     """Decide what happens to mistakes in a corpus, and count them.
 
-    repair: Fix what can be fixed and leave out the rest; otherwise the first mistake is raised, or
-        all of them together after `collect`.
-    alignment: What happens to an entity with an edge inside a token: "strict" (an error; with
-        `repair`, it is left out), "expand" to all tokens that it overlaps, "contract" to the tokens
-        that it covers, or "missing": its tokens are not annotated, and that is no error.
-    spans_key: Entities may overlap and are all in `doc.spans[spans_key]`; doc.ents is not
-        annotated. None: they are in doc.ents, and an overlap is a mistake.
-    max_loss: Largest share of the records, and of the entities, of a part that `repair` may leave
-        out; see `require_kept`.
+    Args:
+        repair: Fix what can be fixed and leave out the rest; otherwise the first mistake is raised,
+            or all of them together after `collect`.
+        alignment: What happens to an entity with an edge inside a token: "strict" (an error; with
+            `repair`, it is left out), "expand" to all tokens that it overlaps, "contract" to the
+            tokens that it covers, or "missing": its tokens are not annotated, and that is no error.
+        spans_key: Entities may overlap and are all in `doc.spans[spans_key]`; doc.ents is not
+            annotated. None: they are in doc.ents, and an overlap is a mistake.
+        max_loss: Largest share of the records, and of the entities, of a part that `repair` may
+            leave out; see `require_kept`.
 
-    counts: Number of events of each kind: "repaired.label", "rejected.overlap", "aligned.expand",
-        "trimmed.whitespace", "skipped.comment".
-    totals: Numbers of "records" and "entities" read, and of "rejected.records" and
-        "rejected.entities". The readers yield the difference. "aligned.entities" are those of the
-        latter that `aligned` counted.
-    parts: The totals of each part of the corpus, by name.
-    tag_schemes: The tag scheme of each file that has tags.
-    merged: Numbers of answers, and of docs that these changed, see `merging.merge_answers`.
-    examples: The first `MAX_MESSAGES` mistakes of each kind, as error messages; of an entity that
-        was changed, what it became.
-    notes: Decisions of `convert`, as sentences for the user.
+    Attributes:
+        counts: Number of events of each kind: "repaired.label", "rejected.overlap",
+            "aligned.expand", "trimmed.whitespace", "skipped.comment".
+        totals: Numbers of "records" and "entities" read, and of "rejected.records" and
+            "rejected.entities". The readers yield the difference. "aligned.entities" are those of
+            the latter that `aligned` counted.
+        parts: The totals of each part of the corpus, by name.
+        tag_schemes: The tag scheme of each file that has tags.
+        merged: Numbers of answers, and of docs that these changed, see `merging.merge_answers`.
+        examples: The first `MAX_MESSAGES` mistakes of each kind, as error messages; of an entity
+            that was changed, what it became.
+        notes: Decisions of `convert`, as sentences for the user.
 
-    Raises InputError for an unknown alignment, for "missing" with a spans_key, and for a max_loss
-    that is no share.
+    Raises:
+        InputError: For an unknown alignment, for "missing" with a spans_key, and for a max_loss
+            that is no share.
     """
 
     def __init__(
@@ -153,7 +156,8 @@ class ConversionLog:
     def repaired(self, kind: str, problem: CorpusError, became: str = "") -> None:
         """Count a mistake that the caller fixes. Raises it unless `repair` is set.
 
-        became: What the entity is after that, as a sentence with its place.
+        Args:
+            became: What the entity is after that, as a sentence with its place.
         """
         self._count(f"repaired.{kind}", problem, became=became)
 
@@ -162,16 +166,20 @@ class ConversionLog:
     ) -> None:
         """Count a mistake that the caller leaves out. Raises it unless `repair` is set.
 
-        records, entities: Numbers left out, of those that `read` has counted; for a record,
-            include its entities.
+        Args:
+            records: Numbers left out, of those that `read` has counted; for a record, include its
+                entities.
+            entities: Numbers left out, of those that `read` has counted; for a record, include its
+                entities.
         """
         self._count(f"rejected.{kind}", problem, records, entities)
 
     def aligned(self, became: str, entities: int = 0) -> None:
         """Count an entity that was aligned according to `alignment`; this is never an error.
 
-        became: As for `repaired`.
-        entities: 1 if the entity is lost because its tokens are not annotated, else 0.
+        Args:
+            became: As for `repaired`.
+            entities: 1 if the entity is lost because its tokens are not annotated, else 0.
         """
         self._add(f"aligned.{self.alignment}", became, entities=entities)
         for counter in self._counted if entities else ():

@@ -19,13 +19,15 @@ BLOCK, BLOCKS = 50, 20
 class Split:
     """How a corpus without parts is split.
 
-    shares: Fraction of the docs for train, dev and test.
-    seed: The same one gives the same split.
-    by: "documents": the sentences of a document are in one part; where a corpus does not mark
-        documents, blocks of neighbouring ones are. "sentences": each one by itself, so that
-        documents may be in several parts, and scores too high.
+    Attributes:
+        shares: Fraction of the docs for train, dev and test.
+        seed: The same one gives the same split.
+        by: "documents": the sentences of a document are in one part; where a corpus does not mark
+            documents, blocks of neighbouring ones are. "sentences": each one by itself, so that
+            documents may be in several parts, and scores too high.
 
-    Raises InputError for an unknown way, and for shares that are negative or do not sum to 1.
+    Raises:
+        InputError: For an unknown way, and for shares that are negative or do not sum to 1.
     """
 
     shares: Sequence[float] = (0.8, 0.1, 0.1)
@@ -60,12 +62,16 @@ class Split:
     ) -> tuple[list[str], str]:
         """Assign docs to parts.
 
-        documents: The document of each doc, None where it is not known.
-        shares: Fraction of the docs for each part; see `split_units` for how they are met.
-        where: The corpus, for messages.
+        Args:
+            documents: The document of each doc, None where it is not known.
+            shares: Fraction of the docs for each part; see `split_units` for how they are met.
+            where: The corpus, for messages.
 
-        Returns the part of each doc, and how they were split, for the user. Raises InputError for
-        fewer docs than parts.
+        Returns:
+            The part of each doc, and how they were split, for the user.
+
+        Raises:
+            InputError: For fewer docs than parts.
         """
         if len(documents) < len(shares):
             raise InputError(
@@ -111,11 +117,12 @@ DEFAULT = Split()
 def split_units(sizes: Sequence[int], shares: Sequence[float], seed: int = 0) -> list[int]:
     """Split units at random; the same arguments give the same split.
 
-    sizes: Number of docs of each unit.
-    shares: Fraction of the docs for each part. Each part has a unit, if there are enough, and as
-        many docs as its share, up to the size of the largest unit.
-
     Returns, for each unit, the index of its part.
+
+    Args:
+        sizes: Number of docs of each unit.
+        shares: Fraction of the docs for each part. Each part has a unit, if there are enough, and
+            as many docs as its share, up to the size of the largest unit.
     """
     draw = random.Random(seed).random  # Python guarantees this sequence in all versions
     order = sorted(range(len(sizes)), key=lambda _: draw())

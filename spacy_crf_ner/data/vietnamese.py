@@ -30,12 +30,13 @@ ANNOTATION: list[int | str] = [ENT_IOB, SENT_START, ENT_TYPE, ENT_KB_ID, ENT_ID]
 def split(docs: Iterable[Doc], separators: str = "_ ") -> Iterator[Doc]:
     """Make a token of each syllable of a word.
 
-    docs: Docs with words of several syllables, separated by an underscore or a space. A word with
-        an @ or a slash is an address and is not split, nor is a word with an empty part: a lone
-        underscore, or one at an edge.
+    Args:
+        docs: Docs with words of several syllables, separated by an underscore or a space. A word
+            with an @ or a slash is an address and is not split, nor is a word with an empty part: a
+            lone underscore, or one at an edge.
 
-    Yields new Docs with the same entities, spans, missing annotation, sentence starts and
-    user_data.
+    Yields:
+        New Docs with the same entities, spans, missing annotation, sentence starts and user_data.
     """
     for doc in docs:
         words: list[Word] = []
@@ -51,13 +52,17 @@ def split(docs: Iterable[Doc], separators: str = "_ ") -> Iterator[Doc]:
 def join(docs: Iterable[Doc]) -> Iterator[Doc]:
     """Make a token of each word that pyvi finds, with underscores between its syllables.
 
-    docs: Docs of syllables. A token with an underscore is already a word, and is kept; a token with
-        spaces, from spaCy's Vietnamese tokenizer, is split first. A word never crosses an edge of
-        an entity, of another span or of annotation, or a sentence start, and its syllables are
-        separated by spaces.
+    Args:
+        docs: Docs of syllables. A token with an underscore is already a word, and is kept; a token
+            with spaces, from spaCy's Vietnamese tokenizer, is split first. A word never crosses an
+            edge of an entity, of another span or of annotation, or a sentence start, and its
+            syllables are separated by spaces.
 
-    Yields new Docs, from which `split` makes the Docs of syllables again.
-    Raises InputError if pyvi is not installed.
+    Yields:
+        New Docs, from which `split` makes the Docs of syllables again.
+
+    Raises:
+        InputError: If pyvi is not installed.
     """
     return _join(split(docs, separators=" "), _pyvi_segmenter())
 

@@ -24,9 +24,11 @@ def write_held_out(nlp: Language, shards: Path, file: Path) -> int:
 
     An entity is a span with a mean posterior above 0.5.
 
-    nlp: The student, not trained.
+    Args:
+        nlp: The student, not trained.
 
-    Returns `hold_out` for `spacy-crf-ner.TaughtCorpus.v1`.
+    Returns:
+        `hold_out` for `spacy-crf-ner.TaughtCorpus.v1`.
     """
     hold_out = interval(sum(map(count_docs, find_shards(shards))))
     with atomic_write(file) as unfinished:

@@ -28,16 +28,20 @@ class FoldTeachers:
     Their configs and labels, and the weights of frozen components, are those of the given ones. The
     temperature of each is fitted to the fold that it has not seen.
 
-    teachers: The given ones.
-    gold: .spacy files.
-    folds: Their number.
-    output: Folder for all folds. What an earlier run has written for the same docs and configs is
-        kept.
+    Args:
+        teachers: The given ones.
+        gold: .spacy files.
+        folds: Their number.
+        output: Folder for all folds. What an earlier run has written for the same docs and configs
+            is kept.
 
-    files: The .spacy file of each fold. pipelines: The folders of its teachers.
+    Attributes:
+        files: The .spacy file of each fold.
+        pipelines: The folders of its teachers.
 
-    Raises InputError as `divide` and `require_not_frozen`, and for teachers whose config cannot be
-    trained.
+    Raises:
+        InputError: As `divide` and `require_not_frozen`, and for teachers whose config cannot be
+            trained.
     """
 
     def __init__(
@@ -76,10 +80,12 @@ class FoldTeachers:
     def train(self, gpu_id: int, on_fold: Callable[[int], None]) -> None:
         """Write the folds, and train the teachers that are not there yet.
 
-        gpu_id: To train on; -1 for the CPU.
-        on_fold: Called with the number of a fold, from 1, before each training.
+        Args:
+            gpu_id: To train on; -1 for the CPU.
+            on_fold: Called with the number of a fold, from 1, before each training.
 
-        Raises InputError as `train_folds`.
+        Raises:
+            InputError: As `train_folds`.
         """
         for fold, file in enumerate(self.files):
             if not file.exists():

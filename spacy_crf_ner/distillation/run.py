@@ -65,31 +65,39 @@ def distill(
     The teachers' scores are computed once, and written in shards. The student is trained by
     `spacy train` with the config that is written beside them.
 
-    teachers: Folders or packages of pipelines with a `crf_ner`, of the same labels. The student
-        learns the mean of their distributions.
-    inputs: Texts, as for `annotate`. They may be none if there is a gold corpus.
-    output: Folder for teachers/ with the shards, config.cfg, model-best and model-last.
-    config: The student: a config for `spacy train`, or the name of a shipped one. Its corpora are
-        replaced.
-    settings: How texts are read. Texts longer than `max_characters` are cut into several docs.
-    gold: A .spacy file, or a folder of them: docs with entities, which the teachers read too.
-    dev: The same, for the evaluations; None measures agreement with the teachers on a tenth of the
-        docs, or about 1000, which are not trained on.
-    weight, temperature: As for `spacy-crf-ner.TaughtCorpus.v1`.
-    folds: If not 0, each fold of the gold docs is read by teachers that are trained, with the
-        configs of the given ones, on the other folds. They stay in the output, in folds/.
-    component: The name of the teachers' component, if they have several.
-    workers, gpu_ids: As for `annotate`; the first GPU also trains.
-    resume: Continue an earlier run: keep its finished shards. The training starts again.
-    restart: Replace the output of an earlier run.
-    progress: A context for the run of the teachers, of a function that is called when a worker has
-        loaded them, and after each shard.
-    on_fold: Called with the number of a fold, from 1, before its teachers are trained.
+    Args:
+        teachers: Folders or packages of pipelines with a `crf_ner`, of the same labels. The student
+            learns the mean of their distributions.
+        inputs: Texts, as for `annotate`. They may be none if there is a gold corpus.
+        output: Folder for teachers/ with the shards, config.cfg, model-best and model-last.
+        config: The student: a config for `spacy train`, or the name of a shipped one. Its corpora
+            are replaced.
+        settings: How texts are read. Texts longer than `max_characters` are cut into several docs.
+        gold: A .spacy file, or a folder of them: docs with entities, which the teachers read too.
+        dev: The same, for the evaluations; None measures agreement with the teachers on a tenth of
+            the docs, or about 1000, which are not trained on.
+        weight: As for `spacy-crf-ner.TaughtCorpus.v1`.
+        temperature: As for `spacy-crf-ner.TaughtCorpus.v1`.
+        folds: If not 0, each fold of the gold docs is read by teachers that are trained, with the
+            configs of the given ones, on the other folds. They stay in the output, in folds/.
+        component: The name of the teachers' component, if they have several.
+        workers: As for `annotate`; the first GPU also trains.
+        gpu_ids: As for `annotate`; the first GPU also trains.
+        resume: Continue an earlier run: keep its finished shards. The training starts again.
+        restart: Replace the output of an earlier run.
+        progress: A context for the run of the teachers, of a function that is called when a worker
+            has loaded them, and after each shard.
+        on_fold: Called with the number of a fold, from 1, before its teachers are trained.
 
-    Returns the counts of the documents, and the folder of the student, "model".
-    Raises InputError for teachers of other labels than each other, the gold corpus or the config,
-    for no document with a token, for folds without a gold corpus, for teachers whose config cannot
-    be trained again, and as `annotate`; WorkerError and OSError as `annotate`.
+    Returns:
+        The counts of the documents, and the folder of the student, "model".
+
+    Raises:
+        InputError: For teachers of other labels than each other, the gold corpus or the config, for
+            no document with a token, for folds without a gold corpus, for teachers whose config
+            cannot be trained again, and as `annotate`.
+        WorkerError: As `annotate`.
+        OSError: As `annotate`.
     """
     require_numbers(weight, temperature)
     if not teachers:

@@ -42,11 +42,14 @@ class TeachingRun(Run):
     """A corpus, its teachers, and the folder for their scores.
 
     model: The first teacher. The other arguments of `Run` as for `distill`.
-    gold: The number of the first inputs that have gold entities, which are kept.
-    teachers: All of them.
-    of_folds: If not empty, the teachers of each of the inputs with gold entities, instead of these.
-    component: The name of their component, if there are several.
-    student: The config of the student, whose tokenizer the teachers are given.
+
+    Attributes:
+        gold: The number of the first inputs that have gold entities, which are kept.
+        teachers: All of them.
+        of_folds: If not empty, the teachers of each of the inputs with gold entities, instead of
+            these.
+        component: The name of their component, if there are several.
+        student: The config of the student, whose tokenizer the teachers are given.
     """
 
     gold: int
@@ -114,9 +117,11 @@ class TeachingRun(Run):
 class _Pupil:
     """A doc to train on.
 
-    item: The record that it is from.
-    gold: The doc, with its entities, if they are known. predicted: Its tokens for the student.
-    emissions: The scores of each teacher.
+    Attributes:
+        item: The record that it is from.
+        gold: The doc, with its entities, if they are known.
+        predicted: Its tokens for the student.
+        emissions: The scores of each teacher.
     """
 
     item: Item
@@ -142,7 +147,8 @@ class LoadedTeacher:
     def teach(self, docs: Sequence[Doc]) -> list[NDArray[np.float32]]:
         """Return the scores of the tags at the tokens of docs that a student has tokenized.
 
-        Raises ValueError if a component of the teacher merges or splits tokens.
+        Raises:
+            ValueError: If a component of the teacher merges or splits tokens.
         """
         own = [_adopt(self.nlp, doc) for doc in docs]
         with only_before(self.nlp, self.name):
@@ -164,7 +170,8 @@ def load_teachers(
 ) -> list[LoadedTeacher]:
     """Load pipelines, and keep them for the next shard of the process.
 
-    Raises InputError for one without the component.
+    Raises:
+        InputError: For one without the component.
     """
     key = teachers, gpu_id, precision, component
     if key not in _loaded:
@@ -208,9 +215,11 @@ def teach_shard(
 ) -> ShardReport:
     """Compute the scores of a shard; write the docs without errors, then the report.
 
-    teachers_of: The teachers of some files, which are in shards of their own.
+    Args:
+        teachers_of: The teachers of some files, which are in shards of their own.
 
-    Raises OSError if a file cannot be written, and errors of the machine as `annotate_frames`.
+    Raises:
+        OSError: If a file cannot be written, and errors of the machine as `annotate_frames`.
     """
     names = (teachers_of.get(item.file, teachers) for item in shard.items)
     loaded = load_teachers(tuple(next(names, ())), gpu_id, settings.precision, component)

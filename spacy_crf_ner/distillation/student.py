@@ -22,11 +22,13 @@ COPY = "spacy.copy_from_base_model.v1"
 def load_student(config: str | Path) -> Language:
     """Build the pipeline of a config.
 
-    config: A path, or the name of a shipped config.
+    Args:
+        config: A path, or the name of a shipped config.
 
-    Raises InputError if there is no such file, and for a pipeline without a `crf_ner`, or several,
-    for a sourced component, for a tokenizer that is changed in `[initialize]`, and for a training
-    that ends after some epochs, or never.
+    Raises:
+        InputError: If there is no such file, and for a pipeline without a `crf_ner`, or several,
+            for a sourced component, for a tokenizer that is changed in `[initialize]`, and for a
+            training that ends after some epochs, or never.
     """
     path = Path(config) if Path(config).is_file() else shipped(str(config))
     if not path.is_file():
@@ -83,9 +85,11 @@ def student_config(
 ) -> Config:
     """Return the complete config that trains the student on what its teachers say.
 
-    labels: Unless the config has them.
-    train: The folder of the teachers' scores. dev: A .spacy file.
-    reader: Settings of `spacy-crf-ner.TaughtCorpus.v1`.
+    Args:
+        labels: Unless the config has them.
+        train: The folder of the teachers' scores.
+        dev: A .spacy file.
+        **reader: Settings of `spacy-crf-ner.TaughtCorpus.v1`.
     """
     config = nlp.config.copy()
     config["paths"].update(train=str(train), dev=str(dev))

@@ -38,36 +38,41 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure predicted entities against gold ones.
 
-    examples: Examples whose `predicted` docs a component that sets `doc.ents` has annotated.
-    model, data: Names, for a heading.
-    nlp: The pipeline that annotated them. If it has a `crf_ner` component, the result has its
-        transitions, and the probabilities of the entities that it missed. If entities of the
-        component overlap, they are those in `doc.spans`. None for none of that.
-    component: The name of that component; None for the only one.
-    training: The result of `read_training_log`.
-    resamples: Number of bootstrap resamples of the docs.
-    seed: The seed of the bootstrap.
+    Args:
+        examples: Examples whose `predicted` docs a component that sets `doc.ents` has annotated.
+        model: Names, for a heading.
+        data: Names, for a heading.
+        nlp: The pipeline that annotated them. If it has a `crf_ner` component, the result has its
+            transitions, and the probabilities of the entities that it missed. If entities of the
+            component overlap, they are those in `doc.spans`. None for none of that.
+        component: The name of that component; None for the only one.
+        training: The result of `read_training_log`.
+        resamples: Number of bootstrap resamples of the docs.
+        seed: The seed of the bootstrap.
 
-    Returns plain JSON:
-        "model", "data", "docs", "tokens": Names, and the size of the gold docs.
-        "entities_key": The key of overlapping entities in `doc.spans`, or None.
-        "gold", "predicted", "left_out": Numbers of entities. Entities predicted where gold
+    Returns:
+        Plain JSON:
+        - "model", "data", "docs", "tokens": Names, and the size of the gold docs.
+        - "entities_key": The key of overlapping entities in `doc.spans`, or None.
+        - "gold", "predicted", "left_out": Numbers of entities. Entities predicted where gold
             annotation is missing are left out of all scores.
-        "matching": Precision, recall and F1 under four rules, from `score_matchings`; for
+        - "matching": Precision, recall and F1 under four rules, from `score_matchings`; for
             overlapping entities under the strict one alone, from `score_strictly`.
-        "nesting": The result of `nesting` for overlapping entities, or None.
-        "intervals": Intervals of the strict scores, from `confidence_intervals`.
-        "confusion": Gold against predicted labels, missed and spurious, from `confusion`.
-        "errors": The mistakes, the most confident first, from `errors`.
-        "calibration": How the confidences are calibrated, in words; None without the component.
-        "reliability", "thresholds": The results of `reliability` and `precision_at`; None if no
+        - "nesting": The result of `nesting` for overlapping entities, or None.
+        - "intervals": Intervals of the strict scores, from `confidence_intervals`.
+        - "confusion": Gold against predicted labels, missed and spurious, from `confusion`.
+        - "errors": The mistakes, the most confident first, from `errors`.
+        - "calibration": How the confidences are calibrated, in words; None without the component.
+        - "reliability", "thresholds": The results of `reliability` and `precision_at`; None if no
             entity has a confidence.
-        "coverage": The result of `coverage`; None without candidates and promises, and for
+        - "coverage": The result of `coverage`; None without candidates and promises, and for
             overlapping entities.
-        "transitions": Those of the component, or None. "training": As given. "comparison": None.
-    Raises InputError if there are no examples, if no component has annotated the docs, if a
-    predicted and a gold doc differ in their text, as `find_recognizer`, and if nervaluate is not
-    installed and entities do not overlap.
+        - "transitions": Those of the component, or None. "training": As given. "comparison": None.
+
+    Raises:
+        InputError: If there are no examples, if no component has annotated the docs, if a predicted
+            and a gold doc differ in their text, as `find_recognizer`, and if nervaluate is not
+            installed and entities do not overlap.
     """
     examples = list(examples)
     key = None if nlp is None else find_entities_key(nlp, component)
@@ -116,8 +121,9 @@ def evaluate(
 def require_gold(examples: Sequence[Example], data: str, key: str | None = None) -> None:
     """Raise InputError if no example has a gold entity.
 
-    data: The name of the corpus.
-    key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
+    Args:
+        data: The name of the corpus.
+        key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
     """
     if not any(gold_entities(eg.reference, key) for eg in examples):
         raise InputError(
@@ -137,12 +143,18 @@ def compare(
 ) -> dict[str, Any]:
     """Compare a model with another one, which is the new one, on the same docs.
 
-    results, other: The results of `evaluate` for each.
-    examples, other_examples: The examples of each.
+    Args:
+        results: The results of `evaluate` for each.
+        other: The results of `evaluate` for each.
+        examples: The examples of each.
+        other_examples: The examples of each.
 
-    Returns the results with a "comparison": the "model", its results as "other", the "difference"
-    (from `paired_bootstrap`), the name of the "test", and its "resamples".
-    Raises InputError if the gold docs of the two differ.
+    Returns:
+        The results with a "comparison": the "model", its results as "other", the "difference" (from
+        `paired_bootstrap`), the name of the "test", and its "resamples".
+
+    Raises:
+        InputError: If the gold docs of the two differ.
     """
     docs = collect_entities(examples, results["entities_key"])
     others = collect_entities(other_examples, other["entities_key"])

@@ -25,11 +25,15 @@ def resample(
 ) -> NDArray[np.float64]:
     """Draw D docs with replacement, many times, and sum their counts.
 
-    counts: (D, ...), D at least 1.
-    seed: The same seed draws the same docs for any counts.
+    Args:
+        counts: (D, ...), D at least 1.
+        seed: The same seed draws the same docs for any counts.
 
-    Returns (R, ...). The numbers of draws of each doc are multinomial, so a resample is the product
-    of these weights with the counts. Source: Efron and Tibshirani (1993), chapter 6.
+    Returns:
+        (R, ...). The numbers of draws of each doc are multinomial, so a resample is the product of
+        these weights with the counts.
+
+    Source: Efron and Tibshirani (1993), chapter 6.
     """
     D = len(counts)
     flat = counts.reshape(D, -1).astype(np.float64)
@@ -53,11 +57,13 @@ def confidence_intervals(
     its ends converted by F1 = 2 J / (1 + J). For a macro mean, the distances of the ends for each
     label are added as independent errors are (Zou and Donner 2008, Statistics in Medicine 27(10)).
 
-    counts: (D, L, 3).
+    Args:
+        counts: (D, L, 3).
 
-    Returns the "level" 0.95, the number of "resamples", and in "micro", "macro" and "per_type" an
-    interval for each score: [low, high], over the resamples in which it is defined; None if it is
-    defined in none.
+    Returns:
+        The "level" 0.95, the number of "resamples", and in "micro", "macro" and "per_type" an
+        interval for each score: [low, high], over the resamples in which it is defined; None if it
+        is defined in none.
     """
     sums, total = resample(counts, resamples, seed), counts.sum(0)
     per_type = scores.by_label(sums)
@@ -77,7 +83,8 @@ def confidence_intervals(
 def wilson(correct: int, number: int) -> tuple[float, float]:
     """Return Wilson's interval of a share, at `LEVEL` (Wilson 1927, JASA 22).
 
-    number: At least 1.
+    Args:
+        number: At least 1.
     """
     z = NormalDist().inv_cdf((1 + LEVEL) / 2)
     p, z2 = correct / number, z * z / number
@@ -114,14 +121,17 @@ def paired_bootstrap(
     Each resample draws the same docs for both (Koehn 2004, EMNLP). It draws docs, not entities,
     because errors in one doc are correlated.
 
-    counts, others: (D, L, 3) of the two models, the old one and the new one.
+    Args:
+        counts: (D, L, 3) of the two models, the old one and the new one.
+        others: (D, L, 3) of the two models, the old one and the new one.
 
-    Returns "micro", with all three scores, and "per_type", with F1. Each has its "difference" d
-    (the second model minus the first), the percentile "interval" of d, and "p": the share of
-    resamples with |d' - d| >= |d|. This is a two-sided version of the test of Berg-Kirkpatrick et
-    al. (2012, EMNLP, figure 1), which counts d' > 2 d; one is added to both counts, so that p is
-    never 0 (Davison and Hinkley 1997, equation 4.11). All three are None if the score of a model is
-    undefined.
+    Returns:
+        "micro", with all three scores, and "per_type", with F1. Each has its "difference" d (the
+        second model minus the first), the percentile "interval" of d, and "p": the share of
+        resamples with |d' - d| >= |d|. This is a two-sided version of the test of Berg-Kirkpatrick
+        et al. (2012, EMNLP, figure 1), which counts d' > 2 d; one is added to both counts, so that
+        p is never 0 (Davison and Hinkley 1997, equation 4.11). All three are None if the score of a
+        model is undefined.
     """
     both = np.stack([counts, others])
     sums = np.moveaxis(resample(np.moveaxis(both, 0, 1), resamples, seed), 1, 0)

@@ -39,24 +39,29 @@ def calibrate(
     a random half of the examples serves that, and all else is fitted to the other half. Those of
     texts that the pipeline has seen in its training are left out then, with a warning.
 
-    examples: Held-out examples, not used for training.
-    name: The component in the pipeline; None for the only one.
-    f_beta: If not None, also switch `decode` to "f_score", and find the `span_threshold` with the
-        best expected F-score, in which recall weighs beta times as much as precision.
-    docs: Docs such as those to annotate, for this threshold; they need no gold, and the components
-        before it must have processed them. None for the predicted docs of the examples. Without
-        f_beta, they are not read.
-    promises: What to promise about new documents, in place of earlier promises; None for nothing.
-    folds: Pipelines with the same settings, each with examples that it was not trained on: more to
-        fit to, beside the examples.
+    Args:
+        examples: Held-out examples, not used for training.
+        name: The component in the pipeline; None for the only one.
+        f_beta: If not None, also switch `decode` to "f_score", and find the `span_threshold` with
+            the best expected F-score, in which recall weighs beta times as much as precision.
+        docs: Docs such as those to annotate, for this threshold; they need no gold, and the
+            components before it must have processed them. None for the predicted docs of the
+            examples. Without f_beta, they are not read.
+        promises: What to promise about new documents, in place of earlier promises; None for
+            nothing.
+        folds: Pipelines with the same settings, each with examples that it was not trained on: more
+            to fit to, beside the examples.
 
-    Returns the "temperature", "platt_slope", "platt_intercept" and "platt_ceiling"; how many
-    entities they were fitted to, "calibrated_on"; the "span_threshold", None if it was not asked
-    for; the `reliability`, with "precision", "recall" and "f_beta", "uncalibrated", "before" and
-    "after"; and the rows of the "guarantees".
-    Raises InputError as `require_recognizer` and `promise`, if `confidence` is false and entities
-    do not overlap, if f_beta is not over 0, if no example that is fitted to has an entity of
-    a label that is predicted, and if a predicted and a gold doc differ in text.
+    Returns:
+        The "temperature", "platt_slope", "platt_intercept" and "platt_ceiling"; how many entities
+        they were fitted to, "calibrated_on"; the "span_threshold", None if it was not asked for;
+        the `reliability`, with "precision", "recall" and "f_beta", "uncalibrated", "before" and
+        "after"; and the rows of the "guarantees".
+
+    Raises:
+        InputError: As `require_recognizer` and `promise`, if `confidence` is false and entities do
+            not overlap, if f_beta is not over 0, if no example that is fitted to has an entity of a
+            label that is predicted, and if a predicted and a gold doc differ in text.
     """
     if f_beta is not None and not 0 < f_beta < math.inf:
         raise InputError(f"f_beta: expected a number over 0, got {f_beta}. Use 1 for F1.")
@@ -129,19 +134,20 @@ def _scored(nlp: Language, name: str, examples: Iterable[Example]) -> list[Score
 def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
     """Compare the confidences of predicted entities with their accuracy.
 
-    docs: The result of `collect_entities`; entities of other components, without a confidence, are
-        ignored.
+    Args:
+        docs: The result of `collect_entities`; entities of other components, without a confidence,
+            are ignored.
 
     Returns:
-        "entities": The number E of entities.
-        "left_out": The number of other entities, predicted where gold annotation is missing.
-        "ece": Expected calibration error, in 15 bins of equal width: the sum over bins of
-            their share of E times |mean confidence - share correct|; None for E = 0.
-            Source: Guo et al. (2017), ICML, equation 3.
-        "ece_by_chance": What it is on average for E entities if each confidence is the probability
-            of being correct, in the normal approximation; None for E = 0.
-        "brier": The mean of (confidence - correct)^2; None for E = 0.
-        "bins": The "count", mean "confidence" and share "correct" of each bin, None if it is
+        - "entities": The number E of entities.
+        - "left_out": The number of other entities, predicted where gold annotation is missing.
+        - "ece": Expected calibration error, in 15 bins of equal width: the sum over bins of their
+            share of E times |mean confidence - share correct|; None for E = 0. Source: Guo et al.
+            (2017), ICML, equation 3.
+        - "ece_by_chance": What it is on average for E entities if each confidence is the
+            probability of being correct, in the normal approximation; None for E = 0.
+        - "brier": The mean of (confidence - correct)^2; None for E = 0.
+        - "bins": The "count", mean "confidence" and share "correct" of each bin, None if it is
             empty. Bin i has the confidences above i/15, up to (i+1)/15.
     """
     docs = list(docs)
@@ -171,10 +177,13 @@ def precision_at(
 ) -> list[dict[str, float | None]]:
     """Compute precision and recall of the entities with a confidence of at least a threshold.
 
-    docs: As for `reliability`.
+    Args:
+        docs: As for `reliability`.
 
-    Returns for each "threshold": "entities", the number of such entities; "precision", the share of
-    them that is correct; "recall", the share of gold entities found; None for a zero denominator.
+    Returns:
+        For each "threshold": "entities", the number of such entities; "precision", the share of
+        them that is correct; "recall", the share of gold entities found; None for a zero
+        denominator.
     """
     docs = list(docs)
     p, correct = _confidences(docs)

@@ -34,18 +34,21 @@ def coverage(
     Only docs with complete gold annotation count, and no gold entities of labels that the component
     does not predict.
 
-    name: The `crf_ner` component that annotated the predicted docs, see `as_left_by`.
-    docs: The result of `collect_entities` for the examples.
+    Args:
+        name: The `crf_ner` component that annotated the predicted docs, see `as_left_by`.
+        docs: The result of `collect_entities` for the examples.
 
-    Returns plain JSON, or None if the component has neither promises nor candidates:
-        "docs": The number of docs that count.
-        "promises": For each kind, what `guarantees` returns, and what was "found": the mean share
+    Returns:
+        Plain JSON, or None if the component has neither promises nor candidates:
+        - "docs": The number of docs that count.
+        - "promises": For each kind, what `guarantees` returns, and what was "found": the mean share
             over docs, or that for each label if promised by label; None if there is nothing to
             judge, for analyses if other components set entities too, and for precision if one of
             them is a `crf_ner`.
-        "curve": For each "threshold" of candidates down to theirs, the mean "coverage" of the gold
-            entities of a doc, and the number of candidates "per_entity". With thresholds by label,
-            the last one is None: it stands for them.
+        - "curve": For each "threshold" of candidates down to theirs, the mean "coverage" of the
+            gold entities of a doc, and the number of candidates "per_entity". With thresholds by
+            label, the last one is None: it stands for them.
+
     Warns if promises no longer hold, or other components have written to the candidates, and leaves
     them out.
     """

@@ -21,9 +21,11 @@ EQUAL = 1e-4  # values that differ by less are equal: batches, saving and roundi
 class Difference(NamedTuple):
     """The two-sample Kolmogorov-Smirnov test for a statistic of documents.
 
-    before, now: Its medians, on the documents to calibrate on and on new ones.
-    distance: The largest difference between the two distribution functions, 0 to 1.
-    p: The probability of such a distance if both were of one source.
+    Attributes:
+        before: Its medians, on the documents to calibrate on and on new ones.
+        now: Its medians, on the documents to calibrate on and on new ones.
+        distance: The largest difference between the two distribution functions, 0 to 1.
+        p: The probability of such a distance if both were of one source.
     """
 
     statistic: str
@@ -59,7 +61,9 @@ def compare(
 ) -> list[Difference]:
     """Test for each statistic whether two samples are of one source.
 
-    before, now: The results of `describe`; statistics that either lacks are left out.
+    Args:
+        before: The results of `describe`; statistics that either lacks are left out.
+        now: The results of `describe`; statistics that either lacks are left out.
     """
     rows = []
     for name in before:

@@ -17,7 +17,9 @@ def as_left_by(nlp: Language, name: str, examples: Sequence[Example]) -> list[Ex
     have changed them, a doc whose tokens are not those of the tokenizer is predicted again, without
     these components.
 
-    name: The component. examples: Those whose predicted docs the pipeline has annotated.
+    Args:
+        name: The component.
+        examples: Those whose predicted docs the pipeline has annotated.
     """
     found, later = [*examples], later_names(nlp, name)
     changed: list[tuple[Doc, int]] = []

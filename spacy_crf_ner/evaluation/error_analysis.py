@@ -19,10 +19,11 @@ Probabilities = dict[Entity, float]
 def confusion(matches: Sequence[Sequence[Match]], labels: Sequence[str]) -> dict[str, Any]:
     """Count the matches of each doc by their labels.
 
-    Returns the "labels", and "counts": a row for each gold label, and one for spurious entities; a
-    column for each predicted label, and one for missed entities. The diagonal counts matches with
-    equal labels, even if boundaries differ. A row sums to the gold entities of its label, a column
-    to the predicted ones.
+    Returns:
+        The "labels", and "counts": a row for each gold label, and one for spurious entities; a
+        column for each predicted label, and one for missed entities. The diagonal counts matches
+        with equal labels, even if boundaries differ. A row sums to the gold entities of its label,
+        a column to the predicted ones.
     """
     index: dict[str | None, int] = {label: i for i, label in enumerate(labels)}
     counts = np.zeros((len(labels) + 1, len(labels) + 1), dtype=np.int64)
@@ -38,13 +39,15 @@ def errors(
 ) -> dict[str, Any]:
     """List the matches whose entities are not equal.
 
-    probabilities: The model's probabilities of the missed gold entities of each doc; None if
-        unknown.
+    Args:
+        probabilities: The model's probabilities of the missed gold entities of each doc; None if
+            unknown.
 
-    Returns the "counts" of each kind, and the "list", each with what is "beside" it, the other
-    entities of both sides in the same context. First are wrong predicted entities, by descending
-    confidence, then missed ones, by ascending probability. In both, unknown values are last, and
-    equal ones in document order.
+    Returns:
+        The "counts" of each kind, and the "list", each with what is "beside" it, the other entities
+        of both sides in the same context. First are wrong predicted entities, by descending
+        confidence, then missed ones, by ascending probability. In both, unknown values are last,
+        and equal ones in document order.
     """
     found = []
     for i, (doc, of_doc) in enumerate(zip(docs, matches)):
@@ -69,14 +72,16 @@ def missed_probabilities(
     This runs the model again on each doc with a missed entity, on a copy without entities that
     keeps the features of earlier components.
 
-    name: The name of the component.
-    docs: Docs annotated by the pipeline, see `as_left_by`.
-    matches: The matches of each doc.
+    Args:
+        name: The name of the component.
+        docs: Docs annotated by the pipeline, see `as_left_by`.
+        matches: The matches of each doc.
 
-    Returns for each doc the probabilities of its missed entities; 0 if the tokens or labels of the
-    model do not allow the entity; nothing for a doc that the pipeline failed on. Returns None if
-    other components set entities too: then the preset entities of this component are unknown. Docs
-    are assumed to have none.
+    Returns:
+        For each doc the probabilities of its missed entities; 0 if the tokens or labels of the
+        model do not allow the entity; nothing for a doc that the pipeline failed on. None if other
+        components set entities too: then the preset entities of this component are unknown. Docs
+        are assumed to have none.
     """
     if not sets_entities_alone(nlp, name):
         return None

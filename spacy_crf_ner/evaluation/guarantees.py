@@ -45,23 +45,27 @@ FITTED_SETTINGS = (*COMMON, "calibrated_on", *SETTINGS_OF["recall"], *SETTINGS_O
 def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
     """Return the promises of a pipeline: "recall", "precision" and "analyses", those that it has.
 
-    name: The `crf_ner` component; None for the only one.
+    Args:
+        name: The `crf_ner` component; None for the only one.
 
-    Returns for each its "level", 0 to 1; its "certainty" over documents to calibrate on, None if it
-    holds on average over them; their number, "documents"; its "threshold", or those by label; and
-    for recall whether it is promised "by_label". Also what it is about:
-        "unit", "tokens", "labels": A document, the mean number of its tokens, and the labels.
-        "texts", "different_texts": The numbers of texts to calibrate on, with and without
+    Returns:
+        For each its "level", 0 to 1; its "certainty" over documents to calibrate on, None if it
+        holds on average over them; their number, "documents"; its "threshold", or those by label;
+        and for recall whether it is promised "by_label". Also what it is about:
+        - "unit", "tokens", "labels": A document, the mean number of its tokens, and the labels.
+        - "texts", "different_texts": The numbers of texts to calibrate on, with and without
             repetitions: documents that are copies of others prove less.
-        "compared_with": The parts of the training with which they were compared, to leave out what
-            the pipeline has seen: "train", "dev"; neither if the user stated that they are new.
-        "counts_dev": Whether documents that chose the weights count.
-        "monitor": What `drift` has found last: the number of "documents", and the statistics that
+        - "compared_with": The parts of the training with which they were compared, to leave out
+            what the pipeline has seen: "train", "dev"; neither if the user stated that they are
+            new.
+        - "counts_dev": Whether documents that chose the weights count.
+        - "monitor": What `drift` has found last: the number of "documents", and the statistics that
             "differ"; or None.
 
-    Raises InputError as `require_recognizer`, if another component writes to the candidates, and if
-    weights, labels, settings, precision, vectors, tokenizer or the components before it are no
-    longer those for which the promises were given.
+    Raises:
+        InputError: As `require_recognizer`, if another component writes to the candidates, and if
+            weights, labels, settings, precision, vectors, tokenizer or the components before it are
+            no longer those for which the promises were given.
     """
     name = require_recognizer(nlp, name)
     pipe = recognizer(nlp, name)
@@ -100,10 +104,13 @@ def drift(nlp: Language, docs: Iterable[Doc], name: str | None = None) -> list[D
 
     `guarantees` returns what was found last, also after the pipeline was saved.
 
-    docs: Docs that the components before the recogniser have processed; 500 of them are compared.
-    name: The `crf_ner` component; None for the only one.
+    Args:
+        docs: Docs that the components before the recogniser have processed; 500 of them are
+            compared.
+        name: The `crf_ner` component; None for the only one.
 
-    Raises InputError for a pipeline without promises, for no docs with tokens, and as `guarantees`.
+    Raises:
+        InputError: For a pipeline without promises, for no docs with tokens, and as `guarantees`.
     """
     name = require_recognizer(nlp, name)
     if not guarantees(nlp, name):
@@ -126,8 +133,9 @@ def store(
 ) -> None:
     """Store promises in a component, bound to its weights, its settings and what comes before it.
 
-    kept: For each kind, what `guarantees` returns.
-    docs: Those that they were fitted to, processed by the earlier components.
+    Args:
+        kept: For each kind, what `guarantees` returns.
+        docs: Those that they were fitted to, processed by the earlier components.
     """
     pipe = recognizer(nlp, name)
     pipe.cfg["guarantees"] = {

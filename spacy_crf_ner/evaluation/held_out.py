@@ -24,12 +24,17 @@ def new_examples(
 ) -> tuple[list[Example], list[str]]:
     """Leave out examples of texts that the pipeline has seen in its training.
 
-    trained_on: Texts of the training data, beside those that the pipeline knows.
-    held_out: Whether the caller states that no example was seen.
-    count_dev: Whether to keep texts that the pipeline was evaluated on in training.
+    Args:
+        trained_on: Texts of the training data, beside those that the pipeline knows.
+        held_out: Whether the caller states that no example was seen.
+        count_dev: Whether to keep texts that the pipeline was evaluated on in training.
 
-    Returns the others, and which parts they were compared with: "train", "dev".
-    Raises InputError if it is not known what the pipeline was trained on, or no example is left.
+    Returns:
+        The others, and which parts they were compared with: "train", "dev".
+
+    Raises:
+        InputError: If it is not known what the pipeline was trained on, or no example is left.
+
     Warns about examples that are left out.
     """
     examples = list(examples)

@@ -17,10 +17,11 @@ def require_shared_label(
 ) -> None:
     """Raise InputError if no label of gold entities is one that the pipeline can find.
 
-    data: The name of the corpus.
-    component: As for `find_entities_key`.
-
     A corpus without entities, and a pipeline whose labels are unknown, are accepted.
+
+    Args:
+        data: The name of the corpus.
+        component: As for `find_entities_key`.
     """
     key = find_entities_key(nlp, component)
     known = entity_labels(nlp, component)

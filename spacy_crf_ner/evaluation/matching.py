@@ -23,8 +23,10 @@ BATCH = 128  # docs, as of spaCy's `TrainablePipe.pipe`
 class Entity(NamedTuple):
     """A span with a label.
 
-    start, end: Character offsets in the doc.
-    confidence: The probability of a predicted entity; None for a gold one, and if unknown.
+    Attributes:
+        start: Character offsets in the doc.
+        end: Character offsets in the doc.
+        confidence: The probability of a predicted entity; None for a gold one, and if unknown.
     """
 
     start: int
@@ -41,8 +43,9 @@ class Entity(NamedTuple):
 class DocEntities(NamedTuple):
     """The entities of one doc, each list in text order. No two in a list are equal.
 
-    predicted: Predicted entities that the gold annotation can confirm or refute.
-    left_out: Predicted entities where gold annotation is missing.
+    Attributes:
+        predicted: Predicted entities that the gold annotation can confirm or refute.
+        left_out: Predicted entities where gold annotation is missing.
     """
 
     text: str
@@ -99,7 +102,8 @@ def span_probabilities(
 
     It is 0 if the tokens or labels of the model do not allow the entity.
 
-    ents: The entities of each doc.
+    Args:
+        ents: The entities of each doc.
     """
     possible: list[dict[Entity, Span]] = []
     for doc, of_doc in zip(docs, ents, strict=True):
@@ -121,11 +125,13 @@ def collect_entities(examples: Iterable[Example], key: str | None = None) -> lis
     is not annotated and no gold entity overlaps it. All gold entities count. All numbers of an
     evaluation use this definition.
 
-    key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`. Gold entities
-        are in `doc.ents` of docs without this key. Docs with it have annotation at all tokens. An
-        entity whose label is not annotated is left out, whatever it overlaps.
+    Args:
+        key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`. Gold
+            entities are in `doc.ents` of docs without this key. Docs with it have annotation at all
+            tokens. An entity whose label is not annotated is left out, whatever it overlaps.
 
-    Raises InputError if the predicted doc and the gold doc differ in their text.
+    Raises:
+        InputError: If the predicted doc and the gold doc differ in their text.
     """
     return [_collect(i, eg.predicted, eg.reference, key) for i, eg in enumerate(examples)]
 
@@ -137,9 +143,12 @@ def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> list[
     label, then text order. Entities that are left over are matched with None. So equal entities
     always match.
 
-    gold, predicted: No two entities of one of them have the same span and label.
+    Args:
+        gold: No two entities of one of them have the same span and label.
+        predicted: No two entities of one of them have the same span and label.
 
-    Returns the matches (gold, predicted) in text order; each entity is in exactly one of them.
+    Returns:
+        The matches (gold, predicted) in text order; each entity is in exactly one of them.
     """
     ranked = sorted(overlaps(gold, predicted), key=_rank)
     chosen: dict[Entity, Entity] = {}

@@ -17,13 +17,16 @@ from .matching import DocEntities, overlaps
 def nesting(docs: Sequence[DocEntities], labels: Sequence[str], layers: int) -> dict[str, Any]:
     """Compute the recall of gold entities that overlap another gold entity, and of the others.
 
-    layers: The number of layers of each label that the component has.
+    Args:
+        layers: The number of layers of each label that the component has.
 
-    Returns the "layers"; the "ceiling", the recall if all entities that they can contain
-    are found, None without gold entities; and in "micro" and "per_type", by label:
-        "flat", "overlapping": The number of "gold" entities that overlap no other one, and of those
-            that do (inside, around or crossing it), and the "recall" of each; None without any.
-        "lost": The number of gold entities nested in more layers of their label than there are.
+    Returns:
+        The "layers"; the "ceiling", the recall if all entities that they can contain are found,
+        None without gold entities; and in "micro" and "per_type", by label:
+        - "flat", "overlapping": The number of "gold" entities that overlap no other one, and of
+            those that do (inside, around or crossing it), and the "recall" of each; None without
+            any.
+        - "lost": The number of gold entities nested in more layers of their label than there are.
     """
     row_of = {label: i for i, label in enumerate(labels)}
     counts = np.zeros((len(labels), 5), dtype=np.int64)

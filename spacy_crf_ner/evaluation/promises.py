@@ -63,18 +63,21 @@ USED = {
 class Promises:
     """What to promise about new documents; None for nothing of that kind.
 
-    recall: Share of the entities of a document that are among its candidates.
-    precision: Share of the entities of a document that are right, of those that the component adds.
-    analyses: Share of documents whose right analysis is in `analysis_sets`.
-    certainty: Of recall and precision; None for recall on average, and a precision of 95 %.
-    by_label: Promise the recall of each label.
-    trained_on: Texts of the training data, of a pipeline that does not know them. As those that it
-        knows, they are left out.
-    held_out: State that a pipeline that does not know its training data has seen no document.
-    count_dev: Use documents that chose the weights too; the promise is then too good.
+    Attributes:
+        recall: Share of the entities of a document that are among its candidates.
+        precision: Share of the entities of a document that are right, of those that the component
+            adds.
+        analyses: Share of documents whose right analysis is in `analysis_sets`.
+        certainty: Of recall and precision; None for recall on average, and a precision of 95 %.
+        by_label: Promise the recall of each label.
+        trained_on: Texts of the training data, of a pipeline that does not know them. As those that
+            it knows, they are left out.
+        held_out: State that a pipeline that does not know its training data has seen no document.
+        count_dev: Use documents that chose the weights too; the promise is then too good.
 
-    Raises InputError for a number that is not between 0 and 1, and for a certainty, or `by_label`,
-    of nothing.
+    Raises:
+        InputError: For a number that is not between 0 and 1, and for a certainty, or `by_label`, of
+            nothing.
     """
 
     recall: float | None = None
@@ -112,18 +115,24 @@ class Promises:
 def promise(nlp: Language, name: str, examples: Sequence[Example], promises: Promises) -> list[Row]:
     """Fit the thresholds that keep promises, and store both in the component.
 
-    examples: Those to calibrate on; nothing else may have been fitted to them. The components
-        before this one must have processed their `predicted` docs. Those of texts that the pipeline
-        has seen in its training are left out, with a warning; gold entities of labels that the
-        component does not predict do not count.
+    Args:
+        examples: Those to calibrate on; nothing else may have been fitted to them. The components
+            before this one must have processed their `predicted` docs. Those of texts that the
+            pipeline has seen in its training are left out, with a warning; gold entities of labels
+            that the component does not predict do not count.
 
-    Returns a row for each promise: its "kind", and the "label" if it is the recall of one; its
-    "level", "certainty", number of "documents" and "threshold"; the mean error "on_halves" of the
-    documents if fitted to the other half, and the "worst" of 20 halves, a quantile of 50 of them;
-    both None if a half has too few; and the "cost": candidates per gold entity, the recall that is
-    left, or analyses per document.
-    Raises InputError as `require_flat` and `new_examples`, for too few documents, and if a promise
-    would need too many candidates or analyses. The component is then as before.
+    Returns:
+        A row for each promise: its "kind", and the "label" if it is the recall of one; its "level",
+        "certainty", number of "documents" and "threshold"; the mean error "on_halves" of the
+        documents if fitted to the other half, and the "worst" of 20 halves, a quantile of 50 of
+        them; both None if a half has too few; and the "cost": candidates per gold entity, the
+        recall that is left, or analyses per document.
+
+    Raises:
+        InputError: As `require_flat` and `new_examples`, for too few documents, and if a promise
+            would need too many candidates or analyses.
+
+    The component is then as before.
     """
     require_flat(recognizer(nlp, name))
     new, compared_with = promises.new(nlp, name, examples)
@@ -311,9 +320,10 @@ def _row(
 ) -> Row:
     """Fit a threshold to documents, and try it on halves of them.
 
-    promised: The "kind", "label", "level" and "certainty".
-    fit: Finds the threshold, None if there is none. error: The share of errors in a document, NaN
-        if it has nothing to judge.
+    Args:
+        promised: The "kind", "label", "level" and "certainty".
+        fit: Finds the threshold, None if there is none.
+        error: The share of errors in a document, NaN if it has nothing to judge.
     """
     kind, label, level = (promised[key] for key in ("kind", "label", "level"))
     what = kind if label is None else f"{kind} of {label}"

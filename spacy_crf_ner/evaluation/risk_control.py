@@ -19,7 +19,8 @@ GRID = tuple(i / 20 for i in range(20))
 def documents_needed(risk: float, certainty: float | None = None, tests: int = 1) -> int:
     """Return the number of documents from which a bound can be given, if there is no error in them.
 
-    tests: The number of thresholds that are tested.
+    Args:
+        tests: The number of thresholds that are tested.
     """
     if certainty is None:
         return math.ceil(round(1 / risk, 9)) - 1
@@ -34,11 +35,14 @@ def recall_threshold(
     Over new documents with entities, the expected share of a document's entities below it is at
     most `risk`.
 
-    probabilities: Those of the gold entities of each document, at least one in each.
-    certainty: None if this should hold on average over documents to calibrate on (conformal risk
-        control); otherwise it holds with this probability over them.
+    Args:
+        probabilities: Those of the gold entities of each document, at least one in each.
+        certainty: None if this should hold on average over documents to calibrate on (conformal
+            risk control); otherwise it holds with this probability over them.
 
-    Returns None if there are too few documents.
+    Returns:
+        None if there are too few documents.
+
     Sources: Angelopoulos et al. (2022), "Conformal Risk Control"; Bates et al. (2021),
     "Distribution-Free, Risk-Controlling Prediction Sets".
     """
@@ -70,10 +74,13 @@ def precision_threshold(
     rise with the threshold, so each one of a grid is tested (learn then test, with Bonferroni's
     correction).
 
-    documents: For each, whether its predicted entities are correct, by the threshold of GRID at
-        which they are predicted.
+    Args:
+        documents: For each, whether its predicted entities are correct, by the threshold of GRID at
+            which they are predicted.
 
-    Returns a threshold of GRID; None if none is safe.
+    Returns:
+        A threshold of GRID; None if none is safe.
+
     Source: Angelopoulos et al. (2021), "Learn then Test".
     """
     for threshold in GRID:
@@ -91,10 +98,14 @@ def coverage_threshold(probabilities: NDArray[np.float64], risk: float) -> float
 
     The gold analysis of a new document is below it with a probability of at most `risk`.
 
-    probabilities: (n,), those of the gold analyses of n documents.
+    Args:
+        probabilities: (n,), those of the gold analyses of n documents.
 
-    Returns None if there are too few documents. Source: Vovk et al. (2005), "Algorithmic Learning
-    in a Random World": split conformal prediction.
+    Returns:
+        None if there are too few documents.
+
+    Source: Vovk et al. (2005), "Algorithmic Learning in a Random World": split conformal
+    prediction.
     """
     k = math.floor(round((len(probabilities) + 1) * risk, 9))
     return float(np.sort(probabilities)[k - 1]) if k else None
@@ -103,7 +114,8 @@ def coverage_threshold(probabilities: NDArray[np.float64], risk: float) -> float
 def hoeffding_bentkus(mean: float, n: int, risk: float) -> float:
     """Compute a p-value for the hypothesis that the expected loss is over `risk`.
 
-    mean: The mean of n independent losses, each 0 to 1.
+    Args:
+        mean: The mean of n independent losses, each 0 to 1.
 
     Source: Bates et al. (2021), proposition 6: the smaller one of Hoeffding's and Bentkus' bounds.
     """

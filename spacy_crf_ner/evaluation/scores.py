@@ -62,20 +62,25 @@ def macro(counts: NDArray[Any]) -> Floats:
 def score_matchings(docs: Sequence[DocEntities], labels: Sequence[str]) -> dict[str, Any]:
     """Compute precision, recall and F1 under four matching rules, with nervaluate.
 
-    Returns:
-        "strict": The span and the label are correct, as in the evaluation of CoNLL-2003
-            (Tjong Kim Sang and De Meulder 2003, section 2.3) and in seqeval's strict mode.
-        "exact": The span is correct.
-        "partial": It overlaps a gold entity; half a point if the span is not correct.
-        "type": It overlaps a gold entity of its label.
     nervaluate matches in text order. For the scores of a label, it uses only entities of this
-    label. It ignores overlaps of less than a hundredth of the gold entity. Sources: Chinchor and
-    Sundheim (1993), MUC-5; Segura-Bedmar et al. (2013), SemEval-2013 task 9.1.
+    label. It ignores overlaps of less than a hundredth of the gold entity.
 
     Each has "micro", "macro" (the mean over labels) and "per_type", by label. Each of these has
     "precision", "recall" and "f1", None if undefined, the numbers of "gold" and "predicted"
     entities, and "correct", the points.
-    Raises InputError if nervaluate is not installed.
+
+    Returns:
+        - "strict": The span and the label are correct, as in the evaluation of CoNLL-2003 (Tjong
+            Kim Sang and De Meulder 2003, section 2.3) and in seqeval's strict mode.
+        - "exact": The span is correct.
+        - "partial": It overlaps a gold entity; half a point if the span is not correct.
+        - "type": It overlaps a gold entity of its label.
+
+    Raises:
+        InputError: If nervaluate is not installed.
+
+    Sources: Chinchor and Sundheim (1993), MUC-5; Segura-Bedmar et al. (2013), SemEval-2013 task
+    9.1.
     """
     # Docs without entities do not change the scores, but nervaluate expects at least one doc.
     kept = [doc for doc in docs if doc.gold or doc.predicted] or [DocEntities("", [], [], [])]
@@ -100,7 +105,8 @@ def score_strictly(counts: NDArray[np.int64], labels: Sequence[str]) -> dict[str
     The other rules of `score_matchings` are not defined for them: a predicted entity takes the
     first gold one that it overlaps, so that the order of the entities changes the scores.
 
-    Returns "strict", as `score_matchings` does.
+    Returns:
+        "strict", as `score_matchings` does.
     """
     rows = counts.sum(0).astype(np.float64)
     return {"strict": _scores(rows.sum(0), rows, labels)}

@@ -16,9 +16,11 @@ MAX_LETTERS = 24  # in a name; the tooltip has all of it
 def trellis_page(explanation: dict[str, Any]) -> str:
     """Draw the trellis of a text, the path through it, and the best analyses.
 
-    explanation: The result of `explain`.
+    Args:
+        explanation: The result of `explain`.
 
-    Returns one self-contained page.
+    Returns:
+        One self-contained page.
     """
     tokens, tags = [visible(token) for token in explanation["tokens"]], explanation["tags"]
     shown = list(range(len(tags)))

@@ -48,27 +48,30 @@ def bilstm_crf(
 ) -> Model[list[Doc], Potentials]:
     """Build `spacy-crf-ner.BiLSTMCRF.v1`: a recurrent encoder and a CRF over token vectors.
 
-    tok2vec: A layer from docs to one vector per token, such as a listener to a transformer.
-    rnn: Recurrent encoder: "lstm", "gru", "rnn" or "none".
-    hidden_width: Its width per direction.
-    depth: Its number of layers.
-    bidirectional: Whether it reads in both directions, or only from left to right.
-    dense_width: Width of a dense layer with ReLU between encoder and projection; 0 for none.
-    dropout: Dropout rate on the input and output of the recurrent encoder; None uses the rate of
-        the update, `training.dropout`.
-    decoder: "crf" learns transitions, and gives illegal tag sequences zero probability. "softmax"
-        scores each token independently. Both predict a legal sequence.
-    skip: The layers above the recurrent encoder also read the token vectors, beside its output.
-    mixed_precision: True or "auto" trains in bfloat16 on a GPU of compute capability 8.0 or later,
-        and in float16 on an older one, with scaled gradients; "bf16" is an error there. It has no
-        effect on a CPU, on the CRF, and in bfloat16 on the recurrent encoder.
-    precision: The precision of the recurrent encoder in prediction: "fp32", "bf16", "fp16" on a
-        GPU, or "auto" for a fast one on this hardware; None for the precision of its weights.
-        `spacy_crf_ner.accelerate` sets it. It does not affect training.
-    nO: Number of tags, C; None to set it when the labels are known.
+    Args:
+        tok2vec: A layer from docs to one vector per token, such as a listener to a transformer.
+        rnn: Recurrent encoder: "lstm", "gru", "rnn" or "none".
+        hidden_width: Its width per direction.
+        depth: Its number of layers.
+        bidirectional: Whether it reads in both directions, or only from left to right.
+        dense_width: Width of a dense layer with ReLU between encoder and projection; 0 for none.
+        dropout: Dropout rate on the input and output of the recurrent encoder; None uses the rate
+            of the update, `training.dropout`.
+        decoder: "crf" learns transitions, and gives illegal tag sequences zero probability.
+            "softmax" scores each token independently. Both predict a legal sequence.
+        skip: The layers above the recurrent encoder also read the token vectors, beside its output.
+        mixed_precision: True or "auto" trains in bfloat16 on a GPU of compute capability 8.0 or
+            later, and in float16 on an older one, with scaled gradients; "bf16" is an error there.
+            It has no effect on a CPU, on the CRF, and in bfloat16 on the recurrent encoder.
+        precision: The precision of the recurrent encoder in prediction: "fp32", "bf16", "fp16" on a
+            GPU, or "auto" for a fast one on this hardware; None for the precision of its weights.
+            `spacy_crf_ner.accelerate` sets it. It does not affect training.
+        nO: Number of tags, C; None to set it when the labels are known.
+
+    Raises:
+        InputError: For a setting out of its range.
 
     Source: Huang, Xu and Yu (2015), "Bidirectional LSTM-CRF models for sequence tagging".
-    Raises InputError for a setting out of its range.
     """
     config = BiLSTMCRFConfig(
         rnn, hidden_width, depth, bidirectional, dropout, dense_width, decoder, skip
@@ -105,7 +108,8 @@ def rnn_encoder(
     Any spaCy component can use it, such as a text classifier or a tagger. The settings are those
     of `spacy-crf-ner.BiLSTMCRF.v1`.
 
-    Raises InputError for a setting out of its range.
+    Raises:
+        InputError: For a setting out of its range.
     """
     config = BiLSTMCRFConfig(rnn, hidden_width, depth, bidirectional, dropout)
     if rnn == "none":
@@ -146,7 +150,8 @@ def grow(model: Model[list[Doc], Potentials], nO: int, like: int | None) -> None
 def require_savable(name: str, model: Model[Any, Any]) -> None:
     """Raise InputError if the weights of a layer are too large for the format of a pipeline.
 
-    name: The component of the model, for the message.
+    Args:
+        name: The component of the model, for the message.
     """
     for node in model.walk():
         for shim in node.shims:

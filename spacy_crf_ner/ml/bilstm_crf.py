@@ -27,7 +27,8 @@ NEW_TAG_MARGIN = 5.0
 class BiLSTMCRFConfig:
     """The settings of the network, as in `spacy-crf-ner.BiLSTMCRF.v1`.
 
-    Raises InputError for a value out of its range.
+    Raises:
+        InputError: For a value out of its range.
     """
 
     rnn: str
@@ -65,9 +66,10 @@ class Encoder(nn.Module):
     def forward(self, features: Tensor, lengths: Tensor, dropout: float) -> Tensor:
         """Encode the tokens of each doc: (N, nI) -> (N, nO).
 
-        features: (N, nI).
-        lengths: (B,) int64 on the CPU, tokens of each doc; they sum to N, some may be 0.
-        dropout: The dropout rate in training; a rate in the config takes precedence.
+        Args:
+            features: (N, nI).
+            lengths: (B,) int64 on the CPU, tokens of each doc; they sum to N, some may be 0.
+            dropout: The dropout rate in training; a rate in the config takes precedence.
         """
         rate = dropout if self.config.dropout is None else self.config.dropout
         X = fast_dropout(features, rate, self.training)
@@ -141,10 +143,12 @@ def _encode_padded(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
 def read_padded(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
     """Encode padded docs; the backward direction reads reversed docs, padding last.
 
-    X: (T * B, nI), the first tokens of all docs, then all second ones, and so on.
-    lengths: (B,), tokens of each doc.
+    Args:
+        X: (T * B, nI), the first tokens of all docs, then all second ones, and so on.
+        lengths: (B,), tokens of each doc.
 
-    Returns (T * B, nO).
+    Returns:
+        (T * B, nO).
     """
     docs = torch.arange(lengths.shape[0])
     steps = torch.arange(X.shape[0] // lengths.shape[0])[:, None]
@@ -179,11 +183,13 @@ def _unsort(encoded: Tensor, tokens: Tensor) -> Tensor:
 class BiLSTMCRF(nn.Module):
     """A recurrent encoder, an optional dense layer, and a projection to tags.
 
-    A `torchcrf.CRF` holds the transition parameters; a softmax decoder has none. Source: Huang, Xu
-    and Yu (2015), "Bidirectional LSTM-CRF models for sequence tagging".
+    A `torchcrf.CRF` holds the transition parameters; a softmax decoder has none.
 
-    nI: Width of the token vectors.
-    nO: Number of tags, C.
+    Args:
+        nI: Width of the token vectors.
+        nO: Number of tags, C.
+
+    Source: Huang, Xu and Yu (2015), "Bidirectional LSTM-CRF models for sequence tagging".
     """
 
     def __init__(self, config: BiLSTMCRFConfig, nI: int, nO: int) -> None:
@@ -202,8 +208,9 @@ class BiLSTMCRF(nn.Module):
         A new tag has the score of the tag `like` minus a margin. So a path scores higher with
         `like` in place of its new tags, and the best path stays the best.
 
-        nO: Number of tags, old and new.
-        like: A tag that is legal wherever a new tag is; None for one that scores 0.
+        Args:
+            nO: Number of tags, old and new.
+            like: A tag that is legal wherever a new tag is; None for one that scores 0.
         """
         result = BiLSTMCRF(self.config, self.dims["nI"], nO)
         before = self.dims["nO"]
@@ -227,7 +234,8 @@ class BiLSTMCRF(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Compute the potentials of a batch of docs, from the arguments of `Encoder.forward`.
 
-        Returns emissions (N, C), transitions (C, C), start and end transitions (C,), in float32.
+        Returns:
+            Emissions (N, C), transitions (C, C), start and end transitions (C,), in float32.
         """
         emissions = self.project(self.encoder(features, lengths, dropout)).float()
         if self.crf is None:

@@ -39,8 +39,9 @@ class CharCNN(nn.Module):
     def forward(self, letters: Tensor, chars: Tensor) -> Tensor:
         """Encode words: (U, nO).
 
-        letters: (K + 1, nI), vectors of the characters; row 0 is zeros.
-        chars: (U, L) int64, their numbers; 0 after the end of a word.
+        Args:
+            letters: (K + 1, nI), vectors of the characters; row 0 is zeros.
+            chars: (U, L) int64, their numbers; 0 after the end of a word.
         """
         rows = torch.cat(self.multiplied(letters))
         padded, K = F.pad(chars, (1, 1)), len(letters)
@@ -60,7 +61,8 @@ class CharCNN(nn.Module):
     def multiplied(self, letters: Tensor) -> list[Tensor]:
         """Multiply the characters with each third of the kernel, the bias in the second one.
 
-        letters: (K + 1, nI). Returns three of (K + 1, nO).
+        Args:
+            letters: (K + 1, nI). Returns three of (K + 1, nO).
         """
         before, here, after = (letters @ part.T for part in self.convolution.weight.unbind(2))
         return [before, here + cast(Tensor, self.convolution.bias), after]
@@ -86,7 +88,8 @@ class CharLSTM(nn.Module):
 class WordEmbedding(nn.Module):
     """Word vectors: the vectors of characters, norm and shape and the static one, concatenated.
 
-    nM: Width of the static vectors; 0 for none.
+    Args:
+        nM: Width of the static vectors; 0 for none.
     """
 
     def __init__(self, config: WordEmbeddingConfig, nM: int) -> None:
@@ -106,9 +109,10 @@ class WordEmbedding(nn.Module):
     def forward(self, words: Words, tokens: Tensor, dropout: float) -> Tensor:
         """Embed each word once, and give each token the vector of its word: (N, nO).
 
-        words: The U distinct words.
-        tokens: (N,) int64, the word of each token.
-        dropout: The dropout rate in training; a rate in the config takes precedence.
+        Args:
+            words: The U distinct words.
+            tokens: (N,) int64, the word of each token.
+            dropout: The dropout rate in training; a rate in the config takes precedence.
         """
         if not len(tokens):  # only empty docs: the backward pass needs a gradient
             return torch.zeros((0, self.nO), device=tokens.device, requires_grad=True)
@@ -143,23 +147,27 @@ def char_word_embed(
     in the training data have vectors too. Of a word with more than 50 characters, the first and
     last 25 are read.
 
-    chars: Encoder of the characters of a word: "cnn", a convolution with max pooling; "lstm", the
-        last states of both directions; or "none".
-    char_width: Width of its output: filters, or both directions together.
-    char_embed: Width of the vector of a character.
-    word_width: Width of the learned vector of a word's norm; 0 for none.
-    word_rows: Rows of the table that norms are hashed into; each norm uses four.
-    shape_width: Width of the learned vector of a word's shape ("Xxxx", "dd"); 0 for none.
-    shape_rows: Rows of the table that shapes are hashed into; each shape uses four.
-    static_vectors: Use the vectors of the vocab, neither trained nor stored with the model: the
-        vector of the word, else of its lower case, else zeros. Initializing the model fixes their
-        width.
-    dropout: Dropout rate on token vectors; None uses the rate of the update, `training.dropout`.
+    Args:
+        chars: Encoder of the characters of a word: "cnn", a convolution with max pooling; "lstm",
+            the last states of both directions; or "none".
+        char_width: Width of its output: filters, or both directions together.
+        char_embed: Width of the vector of a character.
+        word_width: Width of the learned vector of a word's norm; 0 for none.
+        word_rows: Rows of the table that norms are hashed into; each norm uses four.
+        shape_width: Width of the learned vector of a word's shape ("Xxxx", "dd"); 0 for none.
+        shape_rows: Rows of the table that shapes are hashed into; each shape uses four.
+        static_vectors: Use the vectors of the vocab, neither trained nor stored with the model: the
+            vector of the word, else of its lower case, else zeros. Initializing the model fixes
+            their width.
+        dropout: Dropout rate on token vectors; None uses the rate of the update,
+            `training.dropout`.
+
+    Raises:
+        InputError: For a setting out of its range, and if no feature is switched on.
 
     Sources: Ma and Hovy (2016), "End-to-end sequence labeling via bi-directional LSTM-CNNs-CRF",
     for the CNN; Lample et al. (2016), "Neural architectures for named entity recognition", for the
     LSTM; hashing as in `thinc.api.HashEmbed`.
-    Raises InputError for a setting out of its range, and if no feature is switched on.
     """
     tables = word_width, word_rows, shape_width, shape_rows
     config = WordEmbeddingConfig(chars, char_width, char_embed, *tables, static_vectors, dropout)

@@ -18,10 +18,12 @@ def concatenate(*layers: Vectors) -> Vectors:
 
     thinc's `concatenate.v1` does this for arrays; its layers cannot be initialized with docs.
 
-    layers: Layers from docs to one vector per token, (T, nO) for each doc. The output has the sum
-        of their widths.
+    Args:
+        *layers: Layers from docs to one vector per token, (T, nO) for each doc. The output has the
+            sum of their widths.
 
-    Raises InputError without a layer.
+    Raises:
+        InputError: Without a layer.
     """
     if not layers:
         raise InputError("Concatenate: expected one layer or more, got none.")

@@ -35,8 +35,9 @@ INSTRUCTIONS = (
 class Device(NamedTuple):
     """A device, and what it computes in.
 
-    name: Its kind, model and size.
-    facts: By precision, whether it has it; "auto" and "training": what is chosen, and why.
+    Attributes:
+        name: Its kind, model and size.
+        facts: By precision, whether it has it; "auto" and "training": what is chosen, and why.
     """
 
     name: str

@@ -40,7 +40,8 @@ def is_blank(text: str) -> bool:
 def blank_tokens(shapes: NDArray[Any], strings: StringStore) -> NDArray[np.bool_]:
     """Find the tokens that are marks of no width: (N,).
 
-    shapes: (N,), their attribute SHAPE, in which such marks stand for themselves.
+    Args:
+        shapes: (N,), their attribute SHAPE, in which such marks stand for themselves.
     """
     if ALL not in _kinds_of(shapes, strings):
         return np.zeros(len(shapes), dtype=bool)

@@ -58,8 +58,9 @@ class MixedPrecisionShim(PyTorchShim):
     gradients of all weights after it. To accumulate gradients over several passes, this shim first
     scales the existing gradients, so that thinc unscales old and new ones together.
 
-    bf16: Train in bfloat16. Weights and gradients stay in float32 and need no scaling. None: if it
-        is faster, which a CPU with instructions for it measures before the first update.
+    Attributes:
+        bf16: Train in bfloat16. Weights and gradients stay in float32 and need no scaling. None: if
+            it is faster, which a CPU with instructions for it measures before the first update.
     """
 
     bf16: bool | None = False
@@ -75,8 +76,9 @@ class MixedPrecisionShim(PyTorchShim):
     def begin_update(self, inputs: ArgsKwargs) -> tuple[Any, Callable[[ArgsKwargs], ArgsKwargs]]:
         """Return the outputs and a callback for the backward pass.
 
-        Raises InputError for bfloat16 on a GPU that does not support it, and in a module that fails
-        in it.
+        Raises:
+            InputError: For bfloat16 on a GPU that does not support it, and in a module that fails
+                in it.
         """
         use_one_thread_after_fork()
         limit_kernel_cache()

@@ -24,8 +24,10 @@ def has_onnx() -> bool:
 class OnnxModule(nn.Module):
     """A module in ONNX Runtime; weights are quantized once, the inputs of a layer at each call.
 
-    module: A module on the CPU; it takes tensors by position and returns one tensor.
-    examples: An example of each input, by name: (B, T) or (B, T, nI). B and T may vary in calls.
+    Args:
+        module: A module on the CPU; it takes tensors by position and returns one tensor.
+        examples: An example of each input, by name: (B, T) or (B, T, nI). B and T may vary in
+            calls.
     """
 
     def __init__(self, module: nn.Module, examples: dict[str, Tensor]) -> None:
@@ -44,12 +46,14 @@ def to_onnx(
 ) -> bytes:
     """Convert a module to ONNX.
 
-    module: It takes tensors by position and returns one tensor, "Y".
-    examples: An example of each input, by name.
-    axes: The first axes of each input and of "Y", a letter for each, which may have any size.
-    int8: Whether to quantize linear layers: weights once, inputs at each call.
+    Args:
+        module: It takes tensors by position and returns one tensor, "Y".
+        examples: An example of each input, by name.
+        axes: The first axes of each input and of "Y", a letter for each, which may have any size.
+        int8: Whether to quantize linear layers: weights once, inputs at each call.
 
-    Raises InputError for a network of more than 2 GB.
+    Raises:
+        InputError: For a network of more than 2 GB.
     """
     size = sum(weight.numel() * weight.element_size() for weight in module.parameters())
     if size >= MAX_BYTES:

@@ -28,8 +28,9 @@ Vectors = Model[list[Doc], list[Floats2d]]
 def onnx_bilstm_crf(tok2vec: Vectors, decoder: str = "crf") -> Model[list[Doc], Potentials]:
     """Build `spacy-crf-ner.OnnxBiLSTMCRF.v1`, an exported `spacy-crf-ner.BiLSTMCRF.v1`.
 
-    tok2vec: A layer from docs to one vector per token.
-    decoder: "crf" or "softmax", as in training.
+    Args:
+        tok2vec: A layer from docs to one vector per token.
+        decoder: "crf" or "softmax", as in training.
     """
     head: Model[list[Floats2d], Potentials] = Model(
         "onnx_bilstm_crf",

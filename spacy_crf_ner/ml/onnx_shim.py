@@ -25,9 +25,10 @@ class OnnxShim(Shim):
     its parent's threads. It keeps its parent's session, because the destructor would wait for these
     threads forever.
 
-    state: "onnx", the network as bytes, and what else the layer stores: arrays, texts, numbers.
-        Empty before it is loaded.
-    types: What the layer stores beside the network.
+    Args:
+        state: "onnx", the network as bytes, and what else the layer stores: arrays, texts, numbers.
+            Empty before it is loaded.
+        types: What the layer stores beside the network.
     """
 
     def __init__(self, state: dict[str, Any] | None = None, **types: tuple[type, int]) -> None:
@@ -39,7 +40,8 @@ class OnnxShim(Shim):
     def run(self, **inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Compute the output of the network from its named inputs; it need not read all of them.
 
-        Raises InputError if onnxruntime is not installed.
+        Raises:
+            InputError: If onnxruntime is not installed.
         """
         session = self._session()
         names = {each.name for each in session.get_inputs()}

@@ -127,8 +127,9 @@ def _read_lstm(reader: CharLSTM, letters: Tensor, chars: Tensor) -> Tensor:
 def transformer_state(layer: TransformerModel, int8: bool) -> State:
     """Return what `spacy-crf-ner.OnnxTransformer.v1` stores, from a trained transformer.
 
-    Raises InputError for a slow tokenizer, for several token types, and for a transformer that ONNX
-    cannot express.
+    Raises:
+        InputError: For a slow tokenizer, for several token types, and for a transformer that ONNX
+            cannot express.
     """
     name, tokenizer = layer.attrs["name"], layer.tokenizer
     if not tokenizer.is_fast:
@@ -169,9 +170,11 @@ def checked(
 ) -> bytes:
     """Convert a module to ONNX, and compare the results for an input of another size.
 
-    inputs: Makes examples of two sizes.
+    Args:
+        inputs: Makes examples of two sizes.
 
-    Raises InputError if they differ, as for a transformer whose code depends on the size.
+    Raises:
+        InputError: If they differ, as for a transformer whose code depends on the size.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

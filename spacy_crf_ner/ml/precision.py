@@ -72,8 +72,9 @@ def fastest_precision(device: torch.device, sizes: tuple[int, int], int8: bool =
     On a GPU it is bfloat16, or float16 if the GPU emulates bfloat16. On a CPU it measures those of
     `cpu_precisions`.
 
-    sizes: Widths of the linear layer to measure.
-    int8: Whether int8 may be chosen.
+    Args:
+        sizes: Widths of the linear layer to measure.
+        int8: Whether int8 may be chosen.
     """
     if device.type == "cuda":
         return "bf16" if has_fast_bf16() else "fp16"
@@ -93,9 +94,11 @@ def measure_linear(nI: int, nO: int, precisions: tuple[str, ...], threads: int) 
     The precisions take turns. The shortest time of each counts: other work on the machine can only
     add to it.
 
-    threads: Number of torch's threads; only a key of the cache.
+    Args:
+        threads: Number of torch's threads; only a key of the cache.
 
-    Returns the shortest time for each precision.
+    Returns:
+        The shortest time for each precision.
     """
     taken: dict[str, list[float]] = {precision: [] for precision in precisions}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -140,10 +143,11 @@ def sharing_copy(module: nn.Module) -> nn.Module:
 class PredictionShim(PyTorchShim):
     """A shim that trains its module, and predicts with another one made from it.
 
-    precision: One of PRECISIONS; None to predict with the module itself.
-    make_inference_module: Makes the module to predict with from the trained one and a precision
-        that is not "auto"; they may share weights.
-    int8: Whether "auto" may be int8.
+    Attributes:
+        precision: One of PRECISIONS; None to predict with the module itself.
+        make_inference_module: Makes the module to predict with from the trained one and a precision
+            that is not "auto"; they may share weights.
+        int8: Whether "auto" may be int8.
     """
 
     precision: str | None = None
@@ -187,7 +191,8 @@ class PredictionShim(PyTorchShim):
     def resolved_precision(self) -> str | None:
         """The precision, with "auto" resolved once for a type of device; None for the weights' own.
 
-        Raises InputError as `require_available`.
+        Raises:
+            InputError: As `require_available`.
         """
         if self.precision is None:
             return None
@@ -216,8 +221,9 @@ class PredictionShim(PyTorchShim):
     def finish_update(self, optimizer: Optimizer) -> None:
         """Update the weights with their gradients.
 
-        optimizer: Or the function by which `nlp.rehearse` collects gradients. It keeps them, and
-            gets copies, as the shim sets its own to zero.
+        Args:
+            optimizer: Or the function by which `nlp.rehearse` collects gradients. It keeps them,
+                and gets copies, as the shim sets its own to zero.
         """
         self.invalidate()
         if _update_together(self, optimizer):
@@ -233,8 +239,9 @@ class PredictionShim(PyTorchShim):
     def use_params(self, params: dict[Any, Any]) -> Iterator[None]:
         """Use other weights temporarily, such as an optimizer's averages.
 
-        params: By the key that an optimizer has for weights: the id of the shim, and their name.
-            thinc's shim expects other keys, so that averages have no effect there.
+        Args:
+            params: By the key that an optimizer has for weights: the id of the shim, and their
+                name. thinc's shim expects other keys, so that averages have no effect there.
         """
         named = self._model.named_parameters() if self._model is not None else ()
         own = [(weights, weights.data, params.get((self.id, name))) for name, weights in named]
@@ -272,7 +279,8 @@ class PredictionShim(PyTorchShim):
 def _update_together(shim: PyTorchShim, optimizer: Any) -> bool:
     """Update all weights of a module on a GPU at once, if the optimizer has `update_together`.
 
-    Returns whether it did. thinc updates one array at a time, in eleven kernels.
+    Returns:
+        Whether it did. thinc updates one array at a time, in eleven kernels.
     """
     update = getattr(optimizer, "update_together", None)
     if update is None or shim.device.type != "cuda":

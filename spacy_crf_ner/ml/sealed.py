@@ -20,7 +20,8 @@ def seal(data: bytes) -> bytes:
 def unseal(sealed: bytes) -> memoryview:
     """Return the bytes behind a mark and a digest.
 
-    Raises InputError if there is no mark, and if the bytes do not have this digest.
+    Raises:
+        InputError: If there is no mark, and if the bytes do not have this digest.
     """
     start = len(MARK) + DIGEST_BYTES
     if sealed[: len(MARK)] != MARK:
@@ -51,7 +52,8 @@ def file_digest(path: Path) -> str:
 def readable(expected: str) -> Iterator[None]:
     """Raise InputError where stored bytes cannot be read; errors of the machine stay as they are.
 
-    expected: What was expected of them, for the message.
+    Args:
+        expected: What was expected of them, for the message.
     """
     try:
         yield

@@ -77,16 +77,19 @@ def torch_layer(
 ) -> Model[InT, OutT]:
     """Make a layer from a module that is built when its dimensions are known.
 
-    build: Makes the module from its dimensions.
-    convert_inputs: Returns the arguments of the module and a callback for their gradient.
-    convert_outputs: Takes the inputs of the layer and the outputs of the module; returns the
-        outputs of the layer and a callback for their gradient. Both are as in thinc's
-        PyTorchWrapper.
-    init: Initializes the layer with `TorchShim.build_module`.
-    nO: The width of the output, if it is known.
-
     The other settings are those of `spacy-crf-ner.BiLSTMCRF.v1`.
-    Raises InputError for an unknown precision.
+
+    Args:
+        build: Makes the module from its dimensions.
+        convert_inputs: Returns the arguments of the module and a callback for their gradient.
+        convert_outputs: Takes the inputs of the layer and the outputs of the module; returns the
+            outputs of the layer and a callback for their gradient. Both are as in thinc's
+            PyTorchWrapper.
+        init: Initializes the layer with `TorchShim.build_module`.
+        nO: The width of the output, if it is known.
+
+    Raises:
+        InputError: For an unknown precision.
     """
     require_precision(precision)
     shim = TorchShim(build, mixed_precision)
@@ -124,7 +127,8 @@ def init_from_vectors(
 ) -> None:
     """Build the module of a layer, with new weights, for the width of the vectors X.
 
-    dims: The dimensions that the module is built from, including nI.
+    Args:
+        dims: The dimensions that the module is built from, including nI.
     """
     if X is not None:
         # spacy-transformers gives empty docs vectors of width 0.
@@ -142,7 +146,8 @@ def read_vectors(
 ) -> tuple[ArgsKwargs, Callable[[ArgsKwargs], list[Floats2d]]]:
     """Convert the vectors of docs to arguments: features (N, nI), lengths (B,), dropout rate.
 
-    Raises InputError for vectors of another width than those that the module was built for.
+    Raises:
+        InputError: For vectors of another width than those that the module was built for.
     """
     lengths = np.array([len(x) for x in X], dtype=np.int64)
     flat = model.ops.flatten(X)

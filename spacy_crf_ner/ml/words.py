@@ -36,7 +36,8 @@ IDs = NDArray[np.uint64]
 class WordEmbeddingConfig:
     """The settings of `spacy-crf-ner.CharWordEmbed.v1`.
 
-    Raises InputError for a value out of its range, and if no feature is switched on.
+    Raises:
+        InputError: For a value out of its range, and if no feature is switched on.
     """
 
     chars: str
@@ -92,10 +93,14 @@ def distinct_words(
     Two tokens are the same word if they agree in ORTH, in NORM, which a token can override, and in
     the attribute that is the key of the static vectors.
 
-    nM: Width of the static vectors.
+    Args:
+        nM: Width of the static vectors.
 
-    Returns the words, and the number of the word of each token (N,).
-    Raises InputError if the static vectors do not have this width.
+    Returns:
+        The words, and the number of the word of each token (N,).
+
+    Raises:
+        InputError: If the static vectors do not have this width.
     """
     if not any(len(doc) for doc in docs):
         nothing = np.zeros((0, 0), dtype=np.int64)
@@ -140,9 +145,11 @@ def _distinct(columns: IDs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def number_characters(texts: Sequence[str]) -> tuple[NDArray[np.int64], IDs]:
     """Number the distinct characters of words from 1.
 
-    texts: Words of at least one character.
+    Args:
+        texts: Words of at least one character.
 
-    Returns the words (U, L), 0 after their ends, and the code points of the characters (K,).
+    Returns:
+        The words (U, L), 0 after their ends, and the code points of the characters (K,).
     """
     half = MAX_CHARS // 2
     read = [text if len(text) <= MAX_CHARS else text[:half] + text[-half:] for text in texts]

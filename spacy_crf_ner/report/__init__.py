@@ -15,7 +15,8 @@ from .markdown import markdown
 def require_report(out: Path) -> None:
     """Raise InputError if the report cannot be written, or the extra `report` is missing.
 
-    out: The folder of the report. It must not be a file, or below one.
+    Args:
+        out: The folder of the report. It must not be a file, or below one.
     """
     require("report")
     require_folder_name(out)
@@ -29,10 +30,15 @@ def require_report(out: Path) -> None:
 def write_report(results: dict[str, Any], out: Path) -> list[Path]:
     """Write results as report.json, report.md and report.html, when all three are complete.
 
-    results: The result of `evaluation.evaluate` or `evaluation.compare`.
-    out: Folder; an existing report is replaced.
+    Args:
+        results: The result of `evaluation.evaluate` or `evaluation.compare`.
+        out: Folder; an existing report is replaced.
 
-    Returns the three paths. Raises InputError as `require_report`.
+    Returns:
+        The three paths.
+
+    Raises:
+        InputError: As `require_report`.
     """
     require_report(out)
     texts = {

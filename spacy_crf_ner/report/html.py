@@ -41,9 +41,11 @@ class Plot(NamedTuple):
 def report_page(results: dict[str, Any]) -> str:
     """Render the results of an evaluation as one self-contained page.
 
-    results: The result of `evaluation.evaluate` or `evaluation.compare`.
+    Args:
+        results: The result of `evaluation.evaluate` or `evaluation.compare`.
 
-    Raises InputError if there is something to plot and matplotlib is not installed.
+    Raises:
+        InputError: If there is something to plot and matplotlib is not installed.
     """
     every = (results, results["comparison"]["other"]) if results["comparison"] else (results,)
     errors = results["errors"]
@@ -79,13 +81,17 @@ def _error_list(errors: Sequence[dict[str, Any]], kinds: list[str]) -> dict[str,
 def comparison_page(examples: Iterable[Example], title: str, key: str | None = None) -> str:
     """Render the gold entities of each document beside the predicted ones.
 
-    examples: Examples whose `predicted` docs a pipeline has annotated.
-    title: Heading of the page.
-    key: The key of overlapping entities in `doc.spans`, which are lines under the text, the gold
-        ones above the predicted ones; None for those in `doc.ents`.
+    Args:
+        examples: Examples whose `predicted` docs a pipeline has annotated.
+        title: Heading of the page.
+        key: The key of overlapping entities in `doc.spans`, which are lines under the text, the
+            gold ones above the predicted ones; None for those in `doc.ents`.
 
-    Returns one self-contained page.
-    Raises InputError if a predicted and a gold doc differ in their text.
+    Returns:
+        One self-contained page.
+
+    Raises:
+        InputError: If a predicted and a gold doc differ in their text.
     """
     examples = list(examples)
     docs = []
@@ -123,11 +129,15 @@ def comparison_page(examples: Iterable[Example], title: str, key: str | None = N
 def review_page(findings: Sequence[dict[str, Any]], title: str, summary: str, method: str) -> str:
     """Render gold annotation that is probably wrong, in this order.
 
-    findings: As in the list of `error_analysis.errors`, each with "gold_probability" and
-        "log_odds" and "support".
-    title, summary, method: Heading, and the paragraphs under it.
+    Args:
+        findings: As in the list of `error_analysis.errors`, each with "gold_probability" and
+            "log_odds" and "support".
+        title: Heading, and the paragraphs under it.
+        summary: Heading, and the paragraphs under it.
+        method: Heading, and the paragraphs under it.
 
-    Returns one self-contained page.
+    Returns:
+        One self-contained page.
     """
     told = [{**each, "confidence": None, "note": _odds(each)} for each in findings]
     listed = _error_list(told, sorted({each["kind"] for each in told[:MAX_ERRORS]}))
@@ -196,8 +206,9 @@ def _lines(doc: Doc, ents: Iterable[Entity], colors: Mapping[str, str]) -> Marku
 class Side(NamedTuple):
     """The gold or the predicted entities of an error in its context.
 
-    segments: The text, with the one in question, if any, and the others that do not overlap it.
-    others: The entities that overlap one of these.
+    Attributes:
+        segments: The text, with the one in question, if any, and the others that do not overlap it.
+        others: The entities that overlap one of these.
     """
 
     segments: list[Segment]

@@ -48,9 +48,12 @@ MIN_DISTANCE = 6  # percent, between named points
 def reliability_diagram(reliability: dict[str, Any]) -> str:
     """Draw the accuracy of entities against their confidence.
 
-    reliability: The result of `calibration.reliability`.
+    Args:
+        reliability: The result of `calibration.reliability`.
 
-    Returns an SVG element: a point for each bin with entities, over a bar for their number.
+    Returns:
+        An SVG element: a point for each bin with entities, over a bar for their number.
+
     Source: Niculescu-Mizil and Caruana (2005), ICML, figure 1; Guo et al. (2017), ICML, figure 1.
     """
     bins = reliability["bins"]
@@ -74,10 +77,12 @@ def reliability_diagram(reliability: dict[str, Any]) -> str:
 def precision_recall_curve(thresholds: Sequence[dict[str, Any]]) -> str:
     """Draw precision against recall for increasing thresholds.
 
-    thresholds: The result of `calibration.precision_at`.
+    Args:
+        thresholds: The result of `calibration.precision_at`.
 
-    Returns an SVG element: a curve with a point for each threshold that keeps an entity, and names
-    for common thresholds.
+    Returns:
+        An SVG element: a curve with a point for each threshold that keeps an entity, and names for
+        common thresholds.
     """
     kept = [
         (each["threshold"], 100 * each["recall"], 100 * each["precision"])
@@ -102,9 +107,12 @@ def precision_recall_curve(thresholds: Sequence[dict[str, Any]]) -> str:
 def coverage_curve(curve: Sequence[dict[str, Any]], promises: dict[str, dict[str, Any]]) -> str:
     """Draw the share of gold entities among candidates against the number of candidates.
 
-    curve, promises: Parts of the result of `coverage.coverage`.
+    Args:
+        curve: Parts of the result of `coverage.coverage`.
+        promises: Parts of the result of `coverage.coverage`.
 
-    Returns an SVG element: a curve with a point for each threshold, and a line at the promise.
+    Returns:
+        An SVG element: a curve with a point for each threshold, and a line at the promise.
     """
     points = [(at["per_entity"], 100 * at["coverage"]) for at in curve]
     names = ["by label" if at["threshold"] is None else f"{at['threshold']:.2g}" for at in curve]
@@ -132,13 +140,15 @@ def coverage_curve(curve: Sequence[dict[str, Any]], promises: dict[str, dict[str
 def transition_map(transitions: dict[str, Any]) -> str:
     """Draw the scores of the transitions of a CRF as a heat map.
 
-    transitions:
-        "tags": Names of the tags, C of them.
-        "scores": C rows of C, from the tag of the row to the tag of the column.
-        "start", "end": C each. None is a forbidden transition.
+    Args:
+        transitions:
+            - "tags": Names of the tags, C of them.
+            - "scores": C rows of C, from the tag of the row to the tag of the column.
+            - "start", "end": C each. None is a forbidden transition.
 
-    Returns an SVG element: a row "start" and one for each tag; a column for each tag and one "end".
-    Forbidden cells are crossed. With up to 33 tags, cells show the scores.
+    Returns:
+        An SVG element: a row "start" and one for each tag; a column for each tag and one "end".
+        Forbidden cells are crossed. With up to 33 tags, cells show the scores.
     """
     tags = [_plain(tag) for tag in transitions["tags"]]
     C = len(tags)
@@ -168,10 +178,12 @@ def transition_map(transitions: dict[str, Any]) -> str:
 def training_curves(training: Sequence[dict[str, Any]], of: str) -> str:
     """Draw the losses, the scores, or the speed of a training over its steps.
 
-    training: The result of `read_training_log`. Missing values and None are left out.
-    of: "losses", "scores" or "speed", which is one of the scores, with its own scale.
+    Args:
+        training: The result of `read_training_log`. Missing values and None are left out.
+        of: "losses", "scores" or "speed", which is one of the scores, with its own scale.
 
-    Returns an SVG element with a curve for each name; "" if there is no name.
+    Returns:
+        An SVG element with a curve for each name; "" if there is no name.
     """
     values = [row["losses" if of == "losses" else "scores"] for row in training]
     names = dict.fromkeys(name for row in values for name in row)
@@ -274,8 +286,9 @@ def _plain(label: str) -> str:
 def _svg(figure: "Figure", name: str, about: str) -> str:
     """Convert a figure to an SVG element for a page with several figures.
 
-    name: A unique name in the page, from which ids are hashed.
-    about: A text alternative.
+    Args:
+        name: A unique name in the page, from which ids are hashed.
+        about: A text alternative.
     """
     import matplotlib
 

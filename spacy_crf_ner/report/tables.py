@@ -20,10 +20,12 @@ Interval = Sequence[float] | None
 class Cell(NamedTuple):
     """A cell of a table.
 
-    detail: Shown small, or in brackets, after the text.
-    kind: CSS classes. "label" is an entity label, "significant" is bold, "bar" is only for HTML.
-    shade: The density of the background, 0 to 1.
-    bar: A score and its interval, drawn on a line from 0 to 1.
+    Attributes:
+        detail: Shown small, or in brackets, after the text.
+        kind: CSS classes. "label" is an entity label, "significant" is bold, "bar" is only for
+            HTML.
+        shade: The density of the background, 0 to 1.
+        bar: A score and its interval, drawn on a line from 0 to 1.
     """
 
     text: str
@@ -36,9 +38,10 @@ class Cell(NamedTuple):
 class Table(NamedTuple):
     """A table; the first column has the names of the rows.
 
-    foot: Rows below a line, such as means.
-    kind: CSS classes.
-    folded: Whether an HTML page shows it only on demand.
+    Attributes:
+        foot: Rows below a line, such as means.
+        kind: CSS classes.
+        folded: Whether an HTML page shows it only on demand.
     """
 
     title: str

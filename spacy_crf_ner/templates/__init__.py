@@ -22,10 +22,12 @@ _ENVIRONMENT = Environment(
 def render(template: str, script: str = "", **values: Any) -> str:
     """Render a page that extends `base.html.j2`.
 
-    script: Name of the file with its JavaScript, if any.
-    values: The variables of the template. Strings are escaped; `Markup` is not.
+    Args:
+        script: Name of the file with its JavaScript, if any.
+        **values: The variables of the template. Strings are escaped; `Markup` is not.
 
-    Returns the page. Its content security policy allows only this script, and no downloads.
+    Returns:
+        The page. Its content security policy allows only this script, and no downloads.
     """
     text = _ENVIRONMENT.get_template(script).render() if script else ""
     digest = b64encode(sha256(text.encode()).digest()).decode()

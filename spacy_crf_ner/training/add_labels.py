@@ -13,10 +13,11 @@ def add_labels(labels: list[str], component: str = "ner") -> Callable[[Language]
 
     A component that is sourced from a trained pipeline gets more labels, before it is trained on.
 
-    labels: The labels; those that it has already remain as they are.
-    component: Its name.
-
     The callback raises InputError if the component is missing or not trained, and as `add_label`.
+
+    Args:
+        labels: The labels; those that it has already remain as they are.
+        component: Its name.
     """
 
     def after_init(nlp: Language) -> Language:

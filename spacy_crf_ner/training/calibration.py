@@ -33,13 +33,14 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
     confidences, by a threshold or `decode = "f_score"`, as the scores of the training would be of
     other entities.
 
-    max_words: The number of tokens in random dev docs, about; 0 for all docs.
+    Args:
+        max_words: The number of tokens in random dev docs, about; 0 for all docs.
 
     Writes to spaCy's log, between the rows of the training: that it is fitted to few entities; dev
-    docs whose entities the component cannot learn, which are left out; that no dev doc has
-    entities of a label that is predicted, or scores are not finite, so that nothing is calibrated;
-    and the warning of `fit_platt_scaling`, but for the first time, when a pipeline has mostly
-    learned nothing yet.
+    docs whose entities the component cannot learn, which are left out; that no dev doc has entities
+    of a label that is predicted, or scores are not finite, so that nothing is calibrated; and the
+    warning of `fit_platt_scaling`, but for the first time, when a pipeline has mostly learned
+    nothing yet.
     """
     chosen: dict[str, list[Example]] | None = None
     fitted: dict[str, Fitted] = {}
@@ -124,8 +125,9 @@ def _fit(
 ) -> None:
     """Calibrate components, unless their weights are those of the last time.
 
-    fitted: What was found then, by component.
-    is_first: Whether to keep warnings out of the log.
+    Args:
+        fitted: What was found then, by component.
+        is_first: Whether to keep warnings out of the log.
     """
     for name, examples in chosen.items():
         if not examples:

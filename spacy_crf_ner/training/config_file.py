@@ -14,8 +14,9 @@ NOTHING: dict[str, Any] = SimpleFrozenDict()
 def read_config(path: Path, overrides: dict[str, Any] = NOTHING) -> Config:
     """Read a config, not interpolated, with other values for some settings.
 
-    Raises InputError for a file that is not UTF-8, and ConfigValidationError for one that is no
-    config, or lacks a section of the overrides.
+    Raises:
+        InputError: For a file that is not UTF-8.
+        ConfigValidationError: For one that is no config, or lacks a section of the overrides.
     """
     try:
         return load_config(path, overrides, interpolate=False)
@@ -29,9 +30,11 @@ def read_config(path: Path, overrides: dict[str, Any] = NOTHING) -> Config:
 def reader_block(config: Config, part: str) -> tuple[str, dict[str, Any]]:
     """Find the reader of the training or the dev corpus.
 
-    part: "train" or "dev".
+    Args:
+        part: "train" or "dev".
 
-    Returns the name of its block, and the block itself; an empty one if there is none.
+    Returns:
+        The name of its block, and the block itself; an empty one if there is none.
     """
     name = present(config, f"training.{part}_corpus") or f"corpora.{part}"
     block = present(config, name)

@@ -30,7 +30,8 @@ DEV = 0.1  # the share of the training docs that choose the checkpoint
 def divide(texts: Sequence[str], folds: int, seed: int = 0) -> list[int]:
     """Assign each text to a fold at random; equal texts to the same fold.
 
-    Raises InputError if there are fewer different texts than folds, or fewer than 2 folds.
+    Raises:
+        InputError: If there are fewer different texts than folds, or fewer than 2 folds.
     """
     distinct = sorted(set(texts))
     if len(distinct) < 2:
@@ -56,18 +57,23 @@ def train_folds(
 ) -> Iterator[tuple[Language, list[int]]]:
     """Train with a config on all docs but those of a fold, for each fold.
 
-    config: As for `spacy train`, with readers of the training and the dev corpus that have a path.
-        Other paths in it, such as those of vectors, must exist. A student is trained on gold alone.
-    docs: Gold docs. A tenth of those to train on chooses the checkpoint.
-    fold_of: The fold of each doc.
-    negative_key: The key in `doc.spans` of negative spans; None for none. Those with a label that
-        the pipeline does not have after initialization are left out.
-    only: The folds to leave out, one after the other; None for all.
-    source: The pipeline that the config is of: its frozen components keep their weights.
+    Args:
+        config: As for `spacy train`, with readers of the training and the dev corpus that have a
+            path. Other paths in it, such as those of vectors, must exist. A student is trained on
+            gold alone.
+        docs: Gold docs. A tenth of those to train on chooses the checkpoint.
+        fold_of: The fold of each doc.
+        negative_key: The key in `doc.spans` of negative spans; None for none. Those with a label
+            that the pipeline does not have after initialization are left out.
+        only: The folds to leave out, one after the other; None for all.
+        source: The pipeline that the config is of: its frozen components keep their weights.
 
-    Yields each pipeline, with the indices of the docs that it has not seen.
-    Raises InputError for a config whose corpora have no path, and for fewer than 2 docs with a
-    token to train on.
+    Yields:
+        Each pipeline, with the indices of the docs that it has not seen.
+
+    Raises:
+        InputError: For a config whose corpora have no path, and for fewer than 2 docs with a token
+            to train on.
     """
     for fold in sorted(set(fold_of) if only is None else only):
         held_out = [i for i, each in enumerate(fold_of) if each == fold]
@@ -112,12 +118,14 @@ def train_held_out(
 ) -> Iterator[tuple[Language, list[Example]]]:
     """Train a pipeline again without each fold of its training docs; yield it with this fold.
 
-    nlp: The trained pipeline, with its config.
-    examples: Of its training docs.
-    folds: Their number.
-    name: Its `crf_ner` component; None for the only one.
+    Args:
+        nlp: The trained pipeline, with its config.
+        examples: Of its training docs.
+        folds: Their number.
+        name: Its `crf_ner` component; None for the only one.
 
-    Raises InputError as `require_recognizer`, `require_not_frozen`, `divide` and `train_folds`.
+    Raises:
+        InputError: As `require_recognizer`, `require_not_frozen`, `divide` and `train_folds`.
     """
     name = require_recognizer(nlp, name)
     require_not_frozen(nlp, name)
@@ -157,7 +165,8 @@ def with_corpora(config: Config, folder: Path) -> Config:
 
     Rehearsal is left out, as the weights are new.
 
-    Raises InputError for a config whose corpora have no path.
+    Raises:
+        InputError: For a config whose corpora have no path.
     """
     own = deepcopy(config)
     without_calibration(own)

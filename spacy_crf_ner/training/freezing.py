@@ -28,11 +28,12 @@ def freeze_layers(component: str = "transformer", layers: int = 1) -> Callback:
     The embeddings and the lowest layers of a transformer keep their weights, and no gradients are
     computed for them. This is not saved with the pipeline: call it again after loading.
 
-    component: The component with the transformer.
-    layers: The number of frozen layers, from the lowest; 0 for the embeddings alone.
-
     The callback raises InputError if the component is missing, has no transformer with more layers,
     or has one whose weight names do not identify the layers.
+
+    Args:
+        component: The component with the transformer.
+        layers: The number of frozen layers, from the lowest; 0 for the embeddings alone.
     """
 
     def after_init(nlp: Language) -> None:
@@ -54,8 +55,9 @@ def load_frozen(component: str = "transformer") -> Callback:
     It loads the pretrained weights of a frozen transformer that is not sourced from a pipeline:
     `spacy train` does not initialize frozen components.
 
-    component: The component with the transformer; the callback raises InputError without it, and if
-        a trained component, which learned with another transformer, listens to it.
+    Args:
+        component: The component with the transformer; the callback raises InputError without it,
+            and if a trained component, which learned with another transformer, listens to it.
     """
 
     def before_init(nlp: Language) -> None:
@@ -127,10 +129,13 @@ def _freeze(module: Any, layers: int, component: str) -> None:
 def _layer_index(name: str) -> int | None:
     """Return the layer of a weight: 0 for the embeddings, i + 1 for layer i, counted from 0.
 
-    name: The name of the weight in a torch module, in the style of Hugging Face's encoders, such as
-        "encoder.layer.3.output.dense.weight" of BERT or "layers.3.mlp.Wi.weight" of ModernBERT.
+    Args:
+        name: The name of the weight in a torch module, in the style of Hugging Face's encoders,
+            such as "encoder.layer.3.output.dense.weight" of BERT or "layers.3.mlp.Wi.weight" of
+            ModernBERT.
 
-    Returns None for a weight above the layers, or outside a transformer.
+    Returns:
+        None for a weight above the layers, or outside a transformer.
     """
     layer = _LAYER.search(name)
     if layer:

@@ -51,7 +51,9 @@ def fused_step(
     thinc makes many passes over its arrays, with copies, on one thread. torch makes few, on all
     threads.
 
-    weights, gradient: Arrays for which `is_large` is true.
+    Args:
+        weights: Arrays for which `is_large` is true.
+        gradient: Arrays for which `is_large` is true.
     """
     fused_steps(optimizer, [key], [to_tensor(weights)], [to_tensor(gradient)], lr_scale)
     give_to_thinc(optimizer, key)
@@ -67,8 +69,11 @@ def fused_steps(
 ) -> None:
     """Do the step of `fused_step` for many weights; on a GPU, in few kernels and without a wait.
 
-    weights, gradients: Contiguous float32 tensors, with as many updates before as one another. The
-        gradients are not set to zero.
+    Args:
+        weights: Contiguous float32 tensors, with as many updates before as one another. The
+            gradients are not set to zero.
+        gradients: Contiguous float32 tensors, with as many updates before as one another. The
+            gradients are not set to zero.
     """
     averages: Any = optimizer.averages
     for key, of_key in zip(keys, weights):

@@ -89,19 +89,21 @@ def init_config(
 ) -> Config:
     """Make a config that is complete but for `paths.train` and `paths.dev`.
 
-    lang: spaCy's code of the language.
-    tok2vec: The layer below the BiLSTM-CRF: "transformer"; "cnn", spaCy's HashEmbedCNN; or "char",
-        a CNN over characters.
-    transformer: A local folder or a name on the hub, for the tok2vec "transformer". A wider one has
-        a lower learning rate; one on the hub is taken to be as wide as BERT-base.
-    vectors: Static vectors, a folder or a package, for "cnn" and "char"; None for none.
-    gpu: Let torch allocate GPU memory, and take four times as many words in a batch, half as many
-        steps, and a learning rate 1.5 times as high.
-    optimize: "efficiency", or "accuracy": a larger model, trained for longer.
-    layers: If entities overlap, the number of layers in which those of one label are nested; 0 for
-        flat entities.
+    Args:
+        lang: spaCy's code of the language.
+        tok2vec: The layer below the BiLSTM-CRF: "transformer"; "cnn", spaCy's HashEmbedCNN; or
+            "char", a CNN over characters.
+        transformer: A local folder or a name on the hub, for the tok2vec "transformer". A wider one
+            has a lower learning rate; one on the hub is taken to be as wide as BERT-base.
+        vectors: Static vectors, a folder or a package, for "cnn" and "char"; None for none.
+        gpu: Let torch allocate GPU memory, and take four times as many words in a batch, half as
+            many steps, and a learning rate 1.5 times as high.
+        optimize: "efficiency", or "accuracy": a larger model, trained for longer.
+        layers: If entities overlap, the number of layers in which those of one label are nested; 0
+            for flat entities.
 
-    Raises InputError for an unknown language or choice, and for vectors beside a transformer.
+    Raises:
+        InputError: For an unknown language or choice, and for vectors beside a transformer.
     """
     asked = ("tok2vec", tok2vec, TOK2VECS), ("optimize", optimize, PURPOSES)
     for setting, value, choices in asked:

@@ -32,22 +32,29 @@ def labelled_corpora(
 ) -> Reader:
     """Build `spacy-crf-ner.LabelledCorpora.v1`, a reader of corpora with different labels.
 
-    paths: A .spacy file, or a folder of them, for each corpus.
-    labels: The labels that each corpus annotates; what it says is outside may be in an entity of
-        another label. None for all labels, or those that `spacy-crf-ner convert --labels` stored.
-    weights: How often the docs of each corpus are read in an epoch: once, unless given. 2.5 reads
-        all of them twice, and a random half of them once more.
-    gold_preproc, max_length, limit, augmenter: As for `spacy.Corpus.v1`, for each corpus.
-    seed: Of the choice of docs, which is the same in each epoch.
-    spans_key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
-
     The corpora take turns, so that a stream (`max_epochs = -1`) mixes them too. A stream also needs
     the labels of the component in `[initialize.components.ner.labels]`.
 
-    Raises InputError for lists of other lengths than `paths`, for a path that does not exist, for a
-    weight below 1 or without limit, for labels that are not in a list, for no labels of a corpus
-    whose docs are split, for overlapping entities whose docs are split, and when it reads an entity
-    of a label that its corpus does not annotate, or an augmenter cannot move `doc.spans`.
+    Args:
+        paths: A .spacy file, or a folder of them, for each corpus.
+        labels: The labels that each corpus annotates; what it says is outside may be in an entity
+            of another label. None for all labels, or those that `spacy-crf-ner convert --labels`
+            stored.
+        weights: How often the docs of each corpus are read in an epoch: once, unless given. 2.5
+            reads all of them twice, and a random half of them once more.
+        gold_preproc: As for `spacy.Corpus.v1`, for each corpus.
+        max_length: As for `spacy.Corpus.v1`, for each corpus.
+        limit: As for `spacy.Corpus.v1`, for each corpus.
+        augmenter: As for `spacy.Corpus.v1`, for each corpus.
+        seed: Of the choice of docs, which is the same in each epoch.
+        spans_key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
+
+    Raises:
+        InputError: For lists of other lengths than `paths`, for a path that does not exist, for a
+            weight below 1 or without limit, for labels that are not in a list, for no labels of a
+            corpus whose docs are split, for overlapping entities whose docs are split, and when it
+            reads an entity of a label that its corpus does not annotate, or an augmenter cannot
+            move `doc.spans`.
     """
     weights = [1.0] * len(paths) if weights is None else weights
     for name, values in (("labels", labels), ("weights", weights)):

@@ -29,9 +29,12 @@ class ParameterGroup(Optimizer):
 
     They can be schedules, which thinc's Optimizer steps.
 
-    where: The place of the group in the config, for messages.
-    names: The pattern.
-    matched: Whether a parameter has matched it.
+    Args:
+        where: The place of the group in the config, for messages.
+
+    Attributes:
+        names: The pattern.
+        matched: Whether a parameter has matched it.
     """
 
     __slots__ = ["matched", "names", "where"]
@@ -83,33 +86,41 @@ class GroupedAdam(Optimizer):
 
     Each group can have its own learning rate, weight decay and clipping, such as a high rate for
     new layers over a pretrained transformer, a low one for its embeddings, and no decay for biases.
-    Source: Howard and Ruder (2018), "Universal language model fine-tuning for text
-    classification", section 3.2, discriminative fine-tuning.
-
-    learn_rate: A number or schedule.
-    L2: Weight decay: a step shrinks weights by this share of themselves, times the learning rate.
-    beta1, beta2, eps: The parameters of Adam.
-    grad_clip: The largest norm of the gradient of each parameter; a larger one is scaled down to
-        it. 0 for none.
-    L2_is_weight_decay: Decay weights as AdamW does; else add L2 times the weights to their
-        gradient.
-    use_averages: Keep moving averages of the weights, over about the last tenth of the updates.
-        They begin with the weights, where thinc's begin at zero.
-        spaCy evaluates and saves pipelines with them. They have no effect in torch modules of other
-        packages, such as spacy-transformers' own layer. Source: Polyak and Juditsky (1992),
-        "Acceleration of stochastic approximation by averaging".
-    groups: Groups by name. Each has `names`, a regular expression that is searched in the names
-        that parameters have in their torch module or thinc layer, and factors, numbers or
-        schedules, for `learn_rate`, `L2` and `grad_clip`. A parameter in several groups has the
-        product of their factors; one in none has factors of 1. A parameter with a rate of 0 does
-        not change; a gradient with a grad_clip of 0 is not clipped.
 
     A schedule of the learning rate needs a call of `step_schedules` after each update, as in `spacy
     train`. If there is none before the second update, as in a loop of `nlp.update`, the highest
     rate before the schedule falls is used, also for groups.
 
-    Raises InputError for a setting out of its range. Warns after some steps of groups without
-    parameters, and after some steps with a learning rate of 0.
+    Args:
+        learn_rate: A number or schedule.
+        L2: Weight decay: a step shrinks weights by this share of themselves, times the learning
+            rate.
+        beta1: The parameters of Adam.
+        beta2: The parameters of Adam.
+        eps: The parameters of Adam.
+        grad_clip: The largest norm of the gradient of each parameter; a larger one is scaled down
+            to it. 0 for none.
+        L2_is_weight_decay: Decay weights as AdamW does; else add L2 times the weights to their
+            gradient.
+        use_averages: Keep moving averages of the weights, over about the last tenth of the updates.
+            They begin with the weights, where thinc's begin at zero. spaCy evaluates and saves
+            pipelines with them. They have no effect in torch modules of other packages, such as
+            spacy-transformers' own layer. Source: Polyak and Juditsky (1992), "Acceleration of
+            stochastic approximation by averaging".
+        groups: Groups by name. Each has `names`, a regular expression that is searched in the names
+            that parameters have in their torch module or thinc layer, and factors, numbers or
+            schedules, for `learn_rate`, `L2` and `grad_clip`. A parameter in several groups has the
+            product of their factors; one in none has factors of 1. A parameter with a rate of 0
+            does not change; a gradient with a grad_clip of 0 is not clipped.
+
+    Raises:
+        InputError: For a setting out of its range.
+
+    Source: Howard and Ruder (2018), "Universal language model fine-tuning for text classification",
+    section 3.2, discriminative fine-tuning.
+
+    Warns after some steps of groups without parameters, and after some steps with a learning rate
+    of 0.
     """
 
     __slots__ = ["_at_zero", "_first_rates", "_steps", "groups"]
@@ -150,11 +161,14 @@ class GroupedAdam(Optimizer):
     ) -> Any:
         """Update weights in place, and set their gradient to zero.
 
-        key: The id of the layer, and the name of the weights in it.
-        weights, gradient: Arrays of one shape.
-        lr_scale: Multiplies the learning rate.
+        Args:
+            key: The id of the layer, and the name of the weights in it.
+            weights: Arrays of one shape.
+            gradient: Arrays of one shape.
+            lr_scale: Multiplies the learning rate.
 
-        Returns weights and gradient.
+        Returns:
+            Weights and gradient.
         """
         self._warm_up_at_once(key)
         with self._factors_of(key) as factor:
@@ -170,10 +184,12 @@ class GroupedAdam(Optimizer):
     def update_together(self, parameters: dict[KeyT, nn.Parameter]) -> bool:
         """Update the parameters of a module on a GPU, all of a group in a few kernels.
 
-        parameters: With gradients, which are not set to zero.
+        Args:
+            parameters: With gradients, which are not set to zero.
 
-        Returns whether it did: not for other settings than those of Adam with decoupled decay, nor
-        for arrays that are not contiguous and of float32.
+        Returns:
+            Whether it did: not for other settings than those of Adam with decoupled decay, nor for
+            arrays that are not contiguous and of float32.
         """
         tensors = [x for each in parameters.values() for x in (each, each.grad)]
         if not can_fuse(self) or not all(is_plain(tensor) for tensor in tensors):

@@ -23,13 +23,14 @@ def rehearse(
     when training began. Its gradients are added to the update. The component must be sourced from a
     trained pipeline.
 
-    path: A .spacy file of docs; their annotation is not read.
-    component: The component to rehearse.
-    labels: Labels to add to it before the first update; the old ones are kept.
-    batch_size: Docs per batch.
-
     The callback raises InputError for a file without docs, and if the component is missing, cannot
     rehearse or is not trained.
+
+    Args:
+        path: A .spacy file of docs; their annotation is not read.
+        component: The component to rehearse.
+        labels: Labels to add to it before the first update; the old ones are kept.
+        batch_size: Docs per batch.
     """
     corpus = Corpus(path)
     raw: Iterator[Example] | None = None

@@ -37,16 +37,18 @@ def taught_corpus(
     It needs `max_epochs = -1` in `[training]`: it shuffles docs, in another order in each epoch,
     and holds those of eight files in memory.
 
-    path: The folder of the teachers' scores.
-    weight: Of the divergence from the teachers. The weight of the gold entities, in docs that have
-        them, is 1 - weight.
-    temperature: Divides the scores of the teachers and of the student. A higher one gives more
-        weight to less probable entities.
-    hold_out: If not 0, docs 0, n, 2n, ... of the corpus are left out, to measure agreement on.
-    seed: Of the order of the docs.
+    Args:
+        path: The folder of the teachers' scores.
+        weight: Of the divergence from the teachers. The weight of the gold entities, in docs that
+            have them, is 1 - weight.
+        temperature: Divides the scores of the teachers and of the student. A higher one gives more
+            weight to less probable entities.
+        hold_out: If not 0, docs 0, n, 2n, ... of the corpus are left out, to measure agreement on.
+        seed: Of the order of the docs.
 
-    Raises InputError for numbers out of their range; and when it reads, for a damaged file, and for
-    tokens other than those that the teachers read.
+    Raises:
+        InputError: For numbers out of their range; and when it reads, for a damaged file, and for
+            tokens other than those that the teachers read.
     """
     require_numbers(weight, temperature, hold_out)
     rng = random.Random(seed)

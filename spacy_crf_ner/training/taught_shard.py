@@ -29,10 +29,11 @@ SCORES = ("transitions", "start", "end")
 class TaughtShard(NamedTuple):
     """Docs with a token, and the scores of their teachers.
 
-    docs: B gold docs; their entities may be missing.
-    checksums: Of the tokens that the teachers read, for each doc.
-    teachers: What their scores have in common.
-    emissions: The scores of the tags, (T, C) for each teacher of each doc.
+    Attributes:
+        docs: B gold docs; their entities may be missing.
+        checksums: Of the tokens that the teachers read, for each doc.
+        teachers: What their scores have in common.
+        emissions: The scores of the tags, (T, C) for each teacher of each doc.
     """
 
     docs: list[Doc]
@@ -74,7 +75,8 @@ def to_bytes(shard: TaughtShard) -> bytes:
 def find_shards(folder: Path) -> list[Path]:
     """Return the shards of a folder, in the order of the corpus.
 
-    Raises InputError if there is none.
+    Raises:
+        InputError: If there is none.
     """
     files = sorted(folder.glob(f"part-*{SUFFIX}"))
     if not files:

@@ -40,12 +40,13 @@ Space = Mapping[str, Sequence[Any] | Mapping[str, Any]]
 class Trial(NamedTuple):
     """A training that has ended.
 
-    number: From 0; its folder has this name.
-    settings: What was tried, by dotted names.
-    score: On dev, of the best checkpoint, as `[training.score_weights]` has it; None if the
-        training failed.
-    scores: What it consists of.
-    seconds: Of the training.
+    Attributes:
+        number: From 0; its folder has this name.
+        settings: What was tried, by dotted names.
+        score: On dev, of the best checkpoint, as `[training.score_weights]` has it; None if the
+            training failed.
+        scores: What it consists of.
+        seconds: Of the training.
     """
 
     number: int
@@ -61,7 +62,8 @@ def search_space(config: Config) -> dict[str, Any]:
     These are the learning rate, the rates of groups of parameters, dropout, and whether the
     `crf_ner` components have a recurrent encoder.
 
-    Raises InputError for a config that has none of them.
+    Raises:
+        InputError: For a config that has none of them.
     """
     space: dict[str, Any] = {}
     values = config.interpolate()
@@ -104,24 +106,31 @@ def tune(
     """Train again and again, with settings that Optuna proposes from the scores before.
 
     The first trial has the settings of the config, if they are in the search space. Each trial is a
-    run of `spacy train` in a process of its own. Source: Bergstra et al. (2011), "Algorithms for
-    hyper-parameter optimization", the tree-structured Parzen estimator.
+    run of `spacy train` in a process of its own.
 
-    config: As for `spacy train`, not interpolated.
-    output: Folder. `trials.jsonl` has a line for each trial. The folder of a trial has its config
-        and what it has printed; if it is the best one, also its pipeline, `model-best`.
-    space: For each setting its choices, or a dict of `low` and `high`, and optionally `log`, to
-        search in the logarithm, or `step`. None for `search_space(config)`.
-    trials: Their number, with those of earlier calls.
-    minutes: After which no further trial begins.
-    seed: Of the search. The config has the seed of the trainings.
-    gpu_id: To train on; -1 for the CPU.
-    code: Python file that each training imports first.
-    resume: Continue a search in the folder, with the same config, space and seed.
-    on_trial: Called after each trial of this call.
+    Args:
+        config: As for `spacy train`, not interpolated.
+        output: Folder. `trials.jsonl` has a line for each trial. The folder of a trial has its
+            config and what it has printed; if it is the best one, also its pipeline, `model-best`.
+        space: For each setting its choices, or a dict of `low` and `high`, and optionally `log`, to
+            search in the logarithm, or `step`. None for `search_space(config)`.
+        trials: Their number, with those of earlier calls.
+        minutes: After which no further trial begins.
+        seed: Of the search. The config has the seed of the trainings.
+        gpu_id: To train on; -1 for the CPU.
+        code: Python file that each training imports first.
+        resume: Continue a search in the folder, with the same config, space and seed.
+        on_trial: Called after each trial of this call.
 
-    Returns the best trial. Raises InputError for an invalid space, for a folder of another search,
-    and if all trainings fail, or the first one, with the settings of the config.
+    Returns:
+        The best trial.
+
+    Raises:
+        InputError: For an invalid space, for a folder of another search, and if all trainings fail,
+            or the first one, with the settings of the config.
+
+    Source: Bergstra et al. (2011), "Algorithms for hyper-parameter optimization", the
+    tree-structured Parzen estimator.
     """
     with required("tune"):
         from optuna import logging
@@ -277,7 +286,8 @@ def distribution(
 ) -> "BaseDistribution":
     """Make Optuna's distribution of a setting; of whole numbers, unless the config has another.
 
-    Raises InputError for a setting that the config does not have, and for invalid choices or ends.
+    Raises:
+        InputError: For a setting that the config does not have, and for invalid choices or ends.
     """
     from optuna import distributions
 

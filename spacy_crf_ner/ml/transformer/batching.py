@@ -46,10 +46,12 @@ def encode_windows(
 ) -> FullTransformerBatch:
     """Compute the hidden states of docs, aligned with their tokens.
 
-    windows: The windows of each doc, W in all, at least one; a doc may have none.
-    wordpieces: The wordpieces of all windows.
+    Args:
+        windows: The windows of each doc, W in all, at least one; a doc may have none.
+        wordpieces: The wordpieces of all windows.
 
-    Returns the hidden states and alignment of all docs; `cached_doc_data` has them for each doc.
+    Returns:
+        The hidden states and alignment of all docs; `cached_doc_data` has them for each doc.
     """
     hidden = _encode(wordpieces, padding, forward, limits)
     tokens, aligned = align(docs, windows, wordpieces)
@@ -108,7 +110,8 @@ def _split(
 ) -> Iterator[TransformerData]:
     """Yield the wordpieces, hidden states and alignment of each doc, with a row for each window.
 
-    hidden: (P, H). tokens, aligned: (A,), as `align` returns them.
+    Args:
+        hidden: (P, H). tokens, aligned: (A,), as `align` returns them.
     """
     sizes = [len(of_doc) for of_doc in windows]
     doc_of = np.repeat(np.arange(len(docs)), sizes)  # (W,)

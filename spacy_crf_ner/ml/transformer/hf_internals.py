@@ -31,7 +31,8 @@ def feed_forward_with_gelu(module: nn.Module) -> nn.Linear | None:
 def restore_merges(tokenizer: Any, folder: Path) -> None:
     """Write the merges of a slow tokenizer into a folder if their file is gone.
 
-    tokenizer: Its `merges_file` is set to the new file.
+    Args:
+        tokenizer: Its `merges_file` is set to the new file.
     """
     file, ranks = (getattr(tokenizer, name, None) for name in ("merges_file", "bpe_ranks"))
     if file is None or ranks is None or Path(file).exists():

@@ -76,22 +76,26 @@ def transformer_model(
 ) -> Model[list[Doc], FullTransformerBatch]:
     """Build `spacy-crf-ner.TransformerModel.v1`: a transformer with exact alignment.
 
-    mixed_precision: True trains in bfloat16 on a GPU of compute capability 8.0 or later, and in
-        float16 on an older one, with scaled gradients; it has no effect on a CPU. "bf16" trains in
-        bfloat16, also on a CPU. "auto" is True on a GPU, and "bf16" on a CPU where it is faster,
-        which is measured before the first update.
-    precision: The precision of prediction: "fp32", "bf16", "fp16", "int8", or "auto" for a fast one
-        on this hardware. Windows of similar length then share a batch, and only the last hidden
-        state is computed. None predicts as spacy-transformers does. It does not affect training.
-        `spacy_crf_ner.accelerate` sets it.
-
     The other settings are those of `spacy-transformers.TransformerModel.v3`. The alignment is also
     exact for a slow tokenizer with PhoBERT's continuation marks. In training on a CPU, windows of
     similar length share a batch, so that dropout draws other random numbers.
 
-    Returns a layer from docs to the output of the transformer.
-    Raises InputError for an unknown precision, and for settings that run code of the transformer's
-    own, such as `trust_remote_code`, in a process that does not allow it.
+    Args:
+        mixed_precision: True trains in bfloat16 on a GPU of compute capability 8.0 or later, and in
+            float16 on an older one, with scaled gradients; it has no effect on a CPU. "bf16" trains
+            in bfloat16, also on a CPU. "auto" is True on a GPU, and "bf16" on a CPU where it is
+            faster, which is measured before the first update.
+        precision: The precision of prediction: "fp32", "bf16", "fp16", "int8", or "auto" for a fast
+            one on this hardware. Windows of similar length then share a batch, and only the last
+            hidden state is computed. None predicts as spacy-transformers does. It does not affect
+            training. `spacy_crf_ner.accelerate` sets it.
+
+    Returns:
+        A layer from docs to the output of the transformer.
+
+    Raises:
+        InputError: For an unknown precision, and for settings that run code of the transformer's
+            own, such as `trust_remote_code`, in a process that does not allow it.
     """
     require_precision(precision)
     for settings in (tokenizer_config, transformer_config):
@@ -131,8 +135,11 @@ def tok2vec_transformer(
     `nlp.replace_listeners` builds one in place of a listener. The settings are those of
     `spacy-crf-ner.TransformerModel.v1` and `spacy-transformers.Tok2VecTransformer.v3`.
 
-    Returns a layer from docs to one vector per token, (T, H) for each doc.
-    Raises InputError for an unknown precision.
+    Returns:
+        A layer from docs to one vector per token, (T, H) for each doc.
+
+    Raises:
+        InputError: For an unknown precision.
     """
     shared = transformer_model(
         name,
@@ -197,11 +204,13 @@ def _blocks(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _own_transformer(shared: dict[str, Any], listener: dict[str, Any]) -> dict[str, Any]:
     """Return the config of the transformer that replaces a listener.
 
-    listener: What spaCy passes: the config of the component's `model.tok2vec`, which may contain
-        the listener below other layers.
+    Args:
+        listener: What spaCy passes: the config of the component's `model.tok2vec`, which may
+            contain the listener below other layers.
 
-    Raises InputError if it contains several listeners: spaCy would replace some of them only, and
-    the pipeline could not be loaded again.
+    Raises:
+        InputError: If it contains several listeners: spaCy would replace some of them only, and the
+            pipeline could not be loaded again.
     """
     found = [*_listeners(listener)] or [listener]  # an architecture that makes it
     if len(found) > 1:
@@ -296,7 +305,8 @@ def _predict(model: Transformer, docs: list[Doc]) -> FullTransformerBatch | None
 def _tokenize(tokenizer: Any, windows: list[Span]) -> Wordpieces | None:
     """Tokenize windows, each truncated to the maximum length of the tokenizer.
 
-    Returns None if there is no window, or if a wordpiece is not found in its text.
+    Returns:
+        None if there is no window, or if a wordpiece is not found in its text.
     """
     if not windows:
         return None

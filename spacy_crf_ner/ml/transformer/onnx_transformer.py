@@ -23,10 +23,12 @@ def onnx_transformer(
 ) -> Model[list[Doc], list[Floats2d]]:
     """Build `spacy-crf-ner.OnnxTransformer.v1`, an exported transformer with its tokenizer.
 
-    get_spans: The windows of docs that it reads.
-    pooling: From the hidden states of the wordpieces of a token to its vector.
+    Args:
+        get_spans: The windows of docs that it reads.
+        pooling: From the hidden states of the wordpieces of a token to its vector.
 
-    Returns a layer from docs to one vector per token, (T, H) for each doc.
+    Returns:
+        A layer from docs to one vector per token, (T, H) for each doc.
     """
     return Model(
         "onnx_transformer",

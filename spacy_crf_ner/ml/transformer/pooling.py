@@ -26,7 +26,8 @@ POOLING = "trfs2arrays"  # the name of the layer
 class DocData(list[TransformerData]):
     """The output of a transformer for each doc.
 
-    listeners: Number of layers that got it.
+    Attributes:
+        listeners: Number of layers that got it.
     """
 
     listeners = 0

@@ -17,8 +17,9 @@ from .hf_internals import drop_pooler, feed_forward_with_gelu
 def quantize_transformer(transformer: nn.Module, precision: str) -> nn.Module:
     """Make a module that computes only the last hidden state of a transformer.
 
-    transformer: A model of the library transformers; the result may share its weights.
-    precision: One of `PRECISIONS`, but not "auto".
+    Args:
+        transformer: A model of the library transformers; the result may share its weights.
+        precision: One of `PRECISIONS`, but not "auto".
     """
     bare = sharing_copy(transformer)
     drop_pooler(bare)
@@ -71,7 +72,8 @@ class Int8Transformer(nn.Module):
     def forward(self, **inputs: Tensor) -> BaseModelOutput:
         """Compute the last hidden state, (B, T, H) float32, of the transformer's inputs.
 
-        Raises InputError for token types other than 0: the exported transformer takes none.
+        Raises:
+            InputError: For token types other than 0: the exported transformer takes none.
         """
         types = inputs.pop("token_type_ids", None)
         if types is not None and types.any():

@@ -125,9 +125,12 @@ def _join(
 ) -> Tensor:
     """Join the states that batches have of wordpieces, (B, T, H), or of windows, (B, H).
 
-    rows: The windows of each batch. cells: Their wordpieces, in windows (W, T) of this shape.
+    Args:
+        rows: The windows of each batch.
+        cells: Their wordpieces, in windows (W, T) of this shape.
 
-    Returns (W, T, H) or (W, H).
+    Returns:
+        (W, T, H) or (W, H).
     """
     if states[0].dim() == 3:
         states, at = [each.flatten(0, 1) for each in states], cells

@@ -50,7 +50,8 @@ def change_class(
 ) -> None:
     """Replace the classes and functions of a layer, in place; it keeps its weights.
 
-    convert_inputs: Converts wordpieces to arguments of the transformer.
+    Args:
+        convert_inputs: Converts wordpieces to arguments of the transformer.
     """
     layer.__class__, layer.init, layer._func = layer_class, init, forward
     layer.layers[0].attrs["convert_inputs"] = convert_inputs

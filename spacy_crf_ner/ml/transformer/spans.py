@@ -22,7 +22,9 @@ ENDS = np.array(
 def strided_spans(window: int, stride: int) -> SpanGetter:
     """Make `spacy-crf-ner.strided_spans.v1`: windows of equal length that may overlap.
 
-    window: Tokens of a window. stride: Tokens between the starts of two windows.
+    Args:
+        window: Tokens of a window.
+        stride: Tokens between the starts of two windows.
     """
     return partial(_of_docs, partial(_strided, window=window, stride=stride))
 
@@ -33,7 +35,8 @@ def sentence_windows(window: int) -> SpanGetter:
     They do not overlap, so no token is read twice. Where no sentence ends in the second half of a
     window, the window is full, and shares its last quarter with the next one.
 
-    window: Tokens of a window at most.
+    Args:
+        window: Tokens of a window at most.
     """
     if window < 1:
         raise InputError(f"get_spans.window: expected a number of tokens from 1, got {window}.")

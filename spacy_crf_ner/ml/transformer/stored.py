@@ -39,7 +39,8 @@ def trusts_remote_code() -> bool:
 def require_no_code(settings: Any, where: str) -> None:
     """Raise InputError for settings of a transformer or a tokenizer that ask to run code.
 
-    where: What has these settings, for the message.
+    Args:
+        where: What has these settings, for the message.
     """
     if trusts_remote_code():
         return
@@ -96,10 +97,12 @@ def _tokenizer_files(loaded: HFObjects) -> Files:
 def transformer_from_bytes(data: bytes, shim: HFShim) -> HFObjects:
     """Read what `transformer_to_bytes` wrote; weights are on the CPU.
 
-    shim: Its classes make the transformer and the tokenizer.
+    Args:
+        shim: Its classes make the transformer and the tokenizer.
 
-    Raises InputError for other bytes, for settings that run code, and for files whose names are not
-    plain, before anything of them is used.
+    Raises:
+        InputError: For other bytes, for settings that run code, and for files whose names are not
+            plain, before anything of them is used.
     """
     with readable("a transformer and its tokenizer"):
         content = srsly.msgpack_loads(unseal(data))

@@ -52,7 +52,8 @@ class Padding(NamedTuple):
 def batches(lengths: Ints, limits: BatchLimits) -> Iterator[Ints]:
     """Divide windows of (W,) wordpieces into batches of similar length, the longest first.
 
-    Yields the windows of each batch, the longest first.
+    Yields:
+        The windows of each batch, the longest first.
     """
     order = np.argsort(-lengths, kind="stable")
     begin, padding = 0, 0
@@ -73,7 +74,8 @@ def align(
 
     A space belongs to the token before it. A token in several windows has wordpieces in each.
 
-    Returns token (A,) and wordpiece (A,) of each pair, ordered by token.
+    Returns:
+        Token (A,) and wordpiece (A,) of each pair, ordered by token.
     """
     # Characters are numbered across all docs; each doc ends with an additional space.
     columns = [doc.to_array([IDX, LENGTH]).astype(np.int64) for doc in docs]

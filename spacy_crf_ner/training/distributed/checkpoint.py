@@ -22,9 +22,10 @@ _KEPT = ("mom1", "mom2", "averages", "nr_update")
 class Progress:
     """The progress of a training run.
 
-    size: Number of processes.
-    steps: Number of complete steps.
-    results: Score and step of each evaluation.
+    Attributes:
+        size: Number of processes.
+        steps: Number of complete steps.
+        results: Score and step of each evaluation.
     """
 
     size: int
@@ -77,7 +78,8 @@ def read_state(output: Path | None) -> dict[str, Any]:
 def restore(nlp: Language, optimizer: Optimizer, state: dict[str, Any]) -> None:
     """Restore a pipeline and its new optimizer from a checkpoint.
 
-    Raises InputError if names or shapes of the weights differ.
+    Raises:
+        InputError: If names or shapes of the weights differ.
     """
     set_weights(nlp, state["weights"])
     for name, labels in state.get("untrained", {}).items():

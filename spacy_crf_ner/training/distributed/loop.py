@@ -54,15 +54,20 @@ def train(
     in all ranks, bit for bit. Only rank 0 evaluates, logs and writes. A single process trains as
     `spacy train` does.
 
-    config: A config for `spacy train`, not interpolated.
-    output: Folder for model-best and model-last, which are replaced; None to write nothing.
-    gpu: Whether each rank uses a GPU of its own.
-    resume: Continue the training whose state is in the output folder, with the same config.
-    timeout: Minutes that a rank waits for another one, which may evaluate or save.
+    Args:
+        config: A config for `spacy train`, not interpolated.
+        output: Folder for model-best and model-last, which are replaced; None to write nothing.
+        gpu: Whether each rank uses a GPU of its own.
+        resume: Continue the training whose state is in the output folder, with the same config.
+        timeout: Minutes that a rank waits for another one, which may evaluate or save.
 
-    Returns model-last; None in ranks other than 0, and without an output folder.
-    Raises InputError for fewer GPUs than processes, for fewer examples than ranks, and if there is
-    nothing to resume from; RankError if another rank ended or hangs.
+    Returns:
+        model-last; None in ranks other than 0, and without an output folder.
+
+    Raises:
+        InputError: For fewer GPUs than processes, for fewer examples than ranks, and if there is
+            nothing to resume from.
+        RankError: If another rank ended or hangs.
     """
     group = join(gpu, timeout)
     folder = Path(output) if output is not None and group.rank == 0 else None
@@ -76,8 +81,9 @@ def train(
 class Trainer:
     """Train an initialized pipeline in one rank.
 
-    output: Folder of the checkpoints; None to write none.
-    state: Training state to continue from; None to start.
+    Args:
+        output: Folder of the checkpoints; None to write none.
+        state: Training state to continue from; None to start.
     """
 
     def __init__(

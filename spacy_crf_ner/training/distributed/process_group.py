@@ -25,9 +25,10 @@ class RankError(OSError):
 class ProcessGroup:
     """The group of processes that train together, from the view of one of them.
 
-    rank: Number of this process, from 0.
-    size: Number of processes.
-    gpu_id: The GPU of this process; -1 for the CPU.
+    Args:
+        rank: Number of this process, from 0.
+        size: Number of processes.
+        gpu_id: The GPU of this process; -1 for the CPU.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, gpu_id: int = -1) -> None:
@@ -81,11 +82,13 @@ class ProcessGroup:
 def join(gpu: bool = False, timeout: float = TIMEOUT) -> ProcessGroup:
     """Join the processes that torchrun started; without torchrun, a group of one.
 
-    gpu: Whether to use the GPU whose number is LOCAL_RANK, which torchrun sets; or the only one, if
-        CUDA_VISIBLE_DEVICES hides the others and LOCAL_WORLD_SIZE is not over 1.
-    timeout: Minutes that a rank waits for another one.
+    Args:
+        gpu: Whether to use the GPU whose number is LOCAL_RANK, which torchrun sets; or the only
+            one, if CUDA_VISIBLE_DEVICES hides the others and LOCAL_WORLD_SIZE is not over 1.
+        timeout: Minutes that a rank waits for another one.
 
-    Raises InputError if no GPU can be used, or a machine has fewer than processes.
+    Raises:
+        InputError: If no GPU can be used, or a machine has fewer than processes.
     """
     available = torch.cuda.device_count() if gpu else 0
     # Slurm, for example, can show each process its own GPU alone, which then has the number 0.

@@ -19,10 +19,11 @@ from .process_group import ProcessGroup
 class Parameter(NamedTuple):
     """The weights that an optimizer updates in one call.
 
-    name: The component, the number of the layer in it, and the name in the layer.
-    key: How optimizers identify the weights; it differs between processes.
-    tensor: Shares the memory of the weights.
-    owner: The thinc layer, or the parameter of a torch module.
+    Attributes:
+        name: The component, the number of the layer in it, and the name in the layer.
+        key: How optimizers identify the weights; it differs between processes.
+        tensor: Shares the memory of the weights.
+        owner: The thinc layer, or the parameter of a torch module.
     """
 
     name: str
@@ -73,7 +74,8 @@ def get_weights(nlp: Language) -> dict[str, Tensor]:
 def set_weights(nlp: Language, weights: dict[str, Tensor]) -> None:
     """Copy weights, as from `get_weights`, into a pipeline.
 
-    Raises InputError if names or shapes differ.
+    Raises:
+        InputError: If names or shapes differ.
     """
     own = get_weights(nlp)
     for name in own | weights:
@@ -111,7 +113,8 @@ def sum_gradients(nlp: Language, group: ProcessGroup) -> bool:
     torch.amp does with DistributedDataParallel. Otherwise the step would lack the docs of that
     rank, and the scales would diverge.
 
-    Returns whether to update the weights. If not, all gradients are zero.
+    Returns:
+        Whether to update the weights. If not, all gradients are zero.
     """
     found, scalers = parameters(nlp), _grad_scalers(nlp)
     flags = [parameter.gradient is not None for parameter in found]
