@@ -119,7 +119,7 @@ def _is_running(pid: int) -> bool:
 
 
 def _replace(path: Path, finished: Path) -> None:
-    """Replace what a rename cannot: a folder, or a file by a folder."""
+    """Swap directories through a temporary sibling, because rename cannot."""
     with TemporaryDirectory(prefix=f"{_short_name(path)}.old-", dir=path.parent) as aside:
         old = path.replace(Path(aside) / path.name)
         try:

@@ -51,7 +51,7 @@ def export_pipeline(nlp: Language, precision: str = "fp32") -> Language:
         InputError: For a pipeline without `crf_ner` or with a disabled one, for other components
             and layers that need torch, for an unknown precision, for missing packages of the extras
             `train` and `int8`, for int8 without a transformer, for a network that ONNX cannot
-            express, and as `guarantees`.
+            express, and for a pipeline that has changed since its guarantees were given.
     """
     if precision not in PRECISIONS:
         raise InputError(f"precision: expected one of {[*PRECISIONS]}, got {precision!r}.")
@@ -204,8 +204,10 @@ class _Export:
         """Convert a transformer, with the pooling of its listener.
 
         Args:
-            block: From docs to vectors. whole, model: The transformer; perhaps the same.
-            layer: From docs to vectors. whole, model: The transformer; perhaps the same.
+            block: Config of the layer from docs to vectors.
+            layer: The layer from docs to vectors.
+            whole: Config of the transformer; perhaps the same.
+            model: The transformer; perhaps the same.
         """
         from .ml.onnx_states import transformer_state
         from .ml.transformer.spacy_transformers_internals import TransformerModel

@@ -25,8 +25,8 @@ def annotated_ids(
     Args:
         path: A .spacy file or a folder of them.
         unit: "docs", or another of `UNITS` to compare the sentences of docs too.
-        nlp: The pipeline that asks, and the name of its `crf_ner` component.
-        component: The pipeline that asks, and the name of its `crf_ner` component.
+        nlp: The pipeline that asks.
+        component: The name of its `crf_ner` component; None for the only one.
 
     Yields:
         The id of each text that is annotated, for all labels of the component: all of its tokens;

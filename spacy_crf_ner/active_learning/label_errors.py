@@ -56,9 +56,9 @@ class Review(NamedTuple):
     """The disagreements of gold annotation and models, the most suspicious first.
 
     Attributes:
-        findings: As in the list of `evaluation.error_analysis.errors`, with a "kind" of `KINDS`,
-            the index "doc" in the corpus, the "gold_probability" of the gold entity, and its
-            `log_odds`, with the "log_likelihood_ratio" and the "support" of both sides.
+        findings: One dict for each, as `evaluation.error_analysis.errors` lists them, with a "kind"
+            of `KINDS`, the index "doc" in the corpus, the "gold_probability" of the gold entity,
+            and its `log_odds`, with the "log_likelihood_ratio" and the "support" of both sides.
         docs: The number of gold docs.
         docs_of: The gold docs with a finding, by index.
         left_out: The number of predicted entities in tokens without annotation.
@@ -108,15 +108,16 @@ def review(
         corpus: Gold docs: a .spacy file or a folder of them, or in any format of `convert`.
         folds: 0 to predict with the given pipeline, without calibration: if it was trained on the
             corpus, it agrees with errors that it has learned.
-        seed: Of the folds.
-        gpu_id: To train on; -1 for the CPU.
+        seed: Seed of the folds.
+        gpu_id: GPU to train on; -1 for the CPU.
         component: The name of the component; None for the only one.
         on_fold: Called with the number of folds that are done.
 
     Raises:
-        InputError: As `require_recognizer`, `require_not_frozen`, `divide` and `train_folds`, for a
-            corpus without entities, for gold entities that begin or end with whitespace, and for a
-            pipeline without confidences, or with other components that set entities.
+        InputError: If the pipeline lacks the component, has no confidences, has a frozen component
+            or other components that set entities, or has a config without paths of the corpora; for
+            a corpus with fewer different texts than folds, without entities, or with gold entities
+            that begin or end with whitespace.
     """
     name = require_recognizer(nlp, component)
     pipe = recognizer(nlp, name)

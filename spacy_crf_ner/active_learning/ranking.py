@@ -50,10 +50,10 @@ class Options(NamedTuple):
             "random". For questions about spans, the first two are the same: probabilities near 0.5
             are first.
         budget: The tokens of all tasks together, at most; None for no limit.
-        repeats: At most this many tasks have the same text as most uncertain span, see
+        repeats: At most this many tasks have the same most uncertain span, compared by
             `surface_of`; 0 for no limit.
         sample: The share of tasks that are a random sample, for evaluation.
-        seed: Of the sample and of "random".
+        seed: Seed of the sample, and of the strategy "random".
         exclude: What is not asked again, see `exclusion.annotated_ids`.
         component: The name of the `crf_ner` component; None for the only one.
     """
@@ -106,7 +106,8 @@ def rank_texts(
         The units of each text, and each text with the error of the pipeline, if there is one.
 
     Raises:
-        InputError: For questions about spans of overlapping entities, and errors of the machine.
+        InputError: For questions about spans of overlapping entities.
+        OSError: For an error of the machine, not of a text; also MemoryError, and errors of a GPU.
     """
     name = require_recognizer(nlp, options.component)
     pipe = recognizer(nlp, name)
@@ -195,7 +196,7 @@ def join_short(sentences: Iterable[Span]) -> list[Span]:
     been joined already: many short sentences do not make one long text.
 
     Args:
-        sentences: Those of one Doc, in order.
+        sentences: The sentences of one Doc, in order.
     """
     found: list[Span] = []
     is_joined = False  # whether the last one found is
@@ -226,7 +227,7 @@ class _Measured(NamedTuple):
     """What the model finds in a part; spans are in characters of the piece.
 
     Attributes:
-        tokens: Those that begin in the part.
+        tokens: The tokens that begin in the part, and whether a space follows.
     """
 
     tokens: list[tuple[str, bool]]

@@ -16,14 +16,15 @@ class Unit:
 
     Attributes:
         id: A hash of the text and the question, the same in every run.
-        tokens: Their texts, and whether a space follows.
+        tokens: The texts of the tokens, and whether a space follows.
         entities: The predicted entities, in order: start, end and label in characters, and
             probability; gold ones have none.
         score: How much annotating it is expected to teach; comparable for one strategy.
         surface: The text of the most uncertain span, without case, numbers as 0; "" for none.
         source: "file", "line", "id" and "offset": where the text begins, in characters.
         question: The span to ask about; None for all entities of the text.
-        limits: What of the text gold annotates, as `data.jsonl.annotated_parts` has it.
+        limits: What gold annotates of the text: the keys "missing" and "annotated_labels" of
+            `data.jsonl`.
     """
 
     id: str
@@ -55,7 +56,7 @@ class Selection:
         n: The number of units with high scores.
         aside: The size of the random sample.
         repeats: 0 for no limit.
-        seed: Of the sample.
+        seed: Seed of the sample.
 
     Attributes:
         duplicates: The number of units that were not added because an equal one is chosen.

@@ -36,7 +36,7 @@ class ShardUnits(NamedTuple):
     """The units of a shard that are among its best, and what it adds to the summary.
 
     Attributes:
-        labels: Those of the model.
+        labels: The labels of the model.
         size: Bytes of the input.
     """
 
@@ -63,10 +63,12 @@ def suggest(
 
     Args:
         model: Folder or package of a pipeline.
-        inputs: As for `annotate`.
-        settings: As for `annotate`.
-        workers: As for `annotate`.
-        gpu_ids: As for `annotate`.
+        inputs: Files, globs, folders or URIs: .txt, .jsonl, .csv, .tsv, also .gz and .zst;
+            .parquet; .spacy.
+        settings: How documents are read and predicted.
+        workers: Processes, each with one thread and its own copy of the model; 0 chooses the
+            number.
+        gpu_ids: The GPUs that the workers share; empty for none.
         output: New folder for "tasks", the most valuable first; "sample", the random ones;
             errors.jsonl, the documents that could not be read or scored; and summary.json.
         tool: The format of the tasks, one of `TOOLS`.
@@ -124,7 +126,7 @@ def suggest(
 def choose(selection: Selection, options: Options) -> tuple[list[Unit], list[Unit]]:
     """Return the tasks and the random sample, within the budget, which both share.
 
-    What the budget leaves of the sample is ranked as other units are, and may be a task.
+    Sampled units over budget compete as ordinary candidates.
     """
     if options.budget is None:
         return selection.ranked, selection.sample

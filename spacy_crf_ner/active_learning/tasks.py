@@ -25,7 +25,7 @@ def write_tasks(
     For Label Studio, also write its labeling configuration, labeling.xml.
 
     Args:
-        labels: Those of the model, and of other predicted entities.
+        labels: The labels of the model, and of other predicted entities.
         binary: Whether the tasks are questions about spans.
     """
     records = map(TOOLS[tool], units)

@@ -43,8 +43,8 @@ def annotate_frames(
         max_characters: Maximum length of a chunk.
         docs: Also add the tokens and entities as a Doc.
         gpu_id: GPU to load the pipeline on; -1 for the CPU.
-        precision: Precision of prediction, as in `spacy_crf_ner.accelerate`; None for the one saved
-            with the pipeline.
+        precision: "fp32", "bf16", "fp16", "int8" or "auto"; None for the precision saved with the
+            pipeline.
 
     Yields:
         Each frame with its rows, index and columns unchanged, but Docs replaced by their text, and
@@ -56,8 +56,8 @@ def annotate_frames(
     Raises:
         InputError: For a frame without texts, or with columns of these names, and for sizes that
             are too small.
-        OSError: And errors of a GPU, which are not errors of a document.
-        MemoryError: And errors of a GPU, which are not errors of a document.
+        OSError: For an error of the machine, not of a document; also MemoryError, and errors of a
+            GPU.
     """
     from pandas import Series
 

@@ -39,7 +39,7 @@ def group_entities(doc: Doc, keys: Iterable[str], offset: int = 0) -> Groups:
     """Collect the entities of a doc, with their probabilities.
 
     Args:
-        keys: Of overlapping entities.
+        keys: The keys in `doc.spans` of overlapping entities.
         offset: Added to all offsets in characters.
 
     Raises:

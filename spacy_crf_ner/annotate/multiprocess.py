@@ -85,7 +85,11 @@ def annotate(
 def processes(
     workers: int, gpu_ids: Sequence[int], sources: list[Source], settings: Settings
 ) -> AbstractContextManager[Engine]:
-    """Return the context of the local engine for a corpus; arguments as for `annotate`.
+    """Return the context of the local engine for a corpus.
+
+    Args:
+        workers: Processes; 0 chooses the number.
+        gpu_ids: The GPUs that the workers share; empty for none.
 
     Raises:
         InputError: For a negative number of workers, and if a script would start processes that run

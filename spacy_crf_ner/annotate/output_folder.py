@@ -26,8 +26,8 @@ class ShardReport(NamedTuple):
     Attributes:
         documents: Number of documents read, including those in `errors`.
         blank: Blank lines, in formats in which a line is a record.
-        words: Numbers in the shard.
-        entities: Numbers in the shard.
+        words: Number of tokens in the shard.
+        entities: Number of entities in the shard.
         size: Bytes of the input.
         errors: File, line, id and reason of each document that is not in the shard.
     """

@@ -37,19 +37,21 @@ def annotate_on_ray(
     machine fails, Ray repeats its work.
 
     Args:
-        model: As for `annotate`. Every machine needs access to the model and output.
-        inputs: As for `annotate`. Every machine needs access to the model and output.
-        output: As for `annotate`. Every machine needs access to the model and output.
+        model: Folder or package of a pipeline, which every machine can read.
+        inputs: Files, globs, folders or URIs: .txt, .jsonl, .csv, .tsv, also .gz and .zst;
+            .parquet; .spacy.
+        output: Folder for part-000000.jsonl and so on, errors.jsonl and summary.json, which every
+            machine can write to.
         address: Address of the cluster: host:port, or "auto" on one of its machines. None uses the
             environment variable RAY_ADDRESS or, if it is not set, starts Ray on this machine. If
             Ray is already initialized in this program, the address is not used.
         workers: Actors, each with one CPU and its own copy of the model; 0 for one per CPU, or GPU,
             of the cluster.
         gpus: Each worker also has a GPU.
-        settings: As for `annotate`.
-        resume: As for `annotate`.
-        restart: As for `annotate`.
-        on_progress: As for `annotate`.
+        settings: How documents are read, annotated and written.
+        resume: Continue an earlier, interrupted run and keep its finished shards.
+        restart: Remove the output of an earlier run.
+        on_progress: Called when a worker has loaded the model, and after each shard.
 
     Returns:
         The content of summary.json.

@@ -50,7 +50,7 @@ class Item:
         line: Its first line, from 1; its number in .parquet and .spacy; None for a whole file.
         row: The record; None if it cannot be read, and for a blank line.
         reason: Why it cannot be read; "" for a record, and for a blank line.
-        id: That of a record without a text.
+        id: The id of a record without a text.
         position: Approximate number of stored bytes of the file read so far.
         file: Path or URI, as it was found.
     """
@@ -75,8 +75,8 @@ def read(source: Source, settings: Settings) -> Iterator[Item]:
         the reason and no line.
 
     Raises:
-        StorageError: .
-        MemoryError: .
+        StorageError: If the machine or the network fails to return the bytes of the file.
+        MemoryError: If the machine has too little memory.
     """
     part = "the file"
     whole = source.kind == "txt" and settings.whole_files
@@ -112,11 +112,11 @@ def read_texts(
     Args:
         output: Where the result is written; no input may be in it.
         quote: Whether errors may quote what was read.
-        max_length: Of a text, in characters.
+        max_length: Maximum length of a text, in characters.
 
     Raises:
-        InputError: For a record that cannot be read, with its file and line, and as `find_sources`
-            and `require_text_column`.
+        InputError: For a record that cannot be read, with its file and line; if there is no input
+            or a file lacks the text column; and for an output in an input.
     """
     sources = find_sources(inputs, locate(output)).sources
     require_text_column(sources[0], settings.text_column)

@@ -10,10 +10,10 @@ class Replacement(NamedTuple):
     """A part of a text and the label that replaces it, in characters.
 
     Attributes:
-        original_start: In the original text.
-        original_end: In the original text.
-        start: Of the label and its brackets, in the new text.
-        end: Of the label and its brackets, in the new text.
+        original_start: Its first character in the original text.
+        original_end: Its last character + 1 in the original text.
+        start: The first bracket of the label in the new text.
+        end: The last bracket of the label + 1 in the new text.
     """
 
     original_start: int
@@ -32,7 +32,7 @@ def redact(
 
     Args:
         spans_key: The spans, with `.attrs["scores"]`, are in `doc.spans[spans_key]`.
-        labels: None for all.
+        labels: Labels to replace; None for all.
 
     Returns:
         The new text, and its replacements in order.

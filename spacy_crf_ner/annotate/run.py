@@ -33,10 +33,10 @@ class Progress(NamedTuple):
     """The progress of a run.
 
     Attributes:
-        size: Processed and total bytes of the input.
-        total: Processed and total bytes of the input.
-        documents: Numbers annotated in this run.
-        words: Numbers annotated in this run.
+        size: Processed bytes of the input.
+        total: Total bytes of the input.
+        documents: Number of documents annotated in this run.
+        words: Number of tokens annotated in this run.
         seconds: Time since its start.
     """
 
@@ -64,7 +64,20 @@ class Engine(Protocol):
 
 @dataclass
 class Run:
-    """A corpus, a model and an output folder; arguments and InputErrors as for `annotate`."""
+    """A corpus, a model and an output folder.
+
+    Attributes:
+        model: Folder or package of a pipeline.
+        inputs: Files, globs, folders or URIs.
+        output: Folder for the shards, errors.jsonl and summary.json.
+        settings: How documents are read, annotated and written.
+        resume: Continue an earlier run and keep its finished shards.
+        restart: Remove the output of an earlier run.
+        on_progress: Called when a worker has loaded the model, and after each shard.
+
+    Raises:
+        InputError: For invalid settings, inputs and folders.
+    """
 
     model: str
     inputs: Sequence[str | Path]
@@ -106,8 +119,8 @@ class Run:
 
         Raises:
             InputError: For a folder with other contents.
-            WorkerError: If the run fails; finished shards are kept.
-            OSError: If the run fails; finished shards are kept.
+            WorkerError: If a worker fails or dies; finished shards are kept.
+            OSError: If a file cannot be read or written; finished shards are kept.
         """
         began = monotonic()
         total = sum(source.size for source in self.sources.sources)

@@ -107,7 +107,19 @@ def annotate_texts(
     max_characters: int = MAX_CHARACTERS,
     docs: bool = False,
 ) -> list[AnnotatedText]:
-    """Find the entities of documents; arguments and errors as for `annotate_frames`."""
+    """Find the entities of documents.
+
+    Args:
+        texts: Strings, or Docs as bytes, whose tokens are kept.
+        batch_size: Documents per batch; 0 chooses it by their length.
+        max_characters: Maximum length of a chunk.
+        docs: Also make a Doc of each, with tokens and entities.
+
+    Raises:
+        InputError: For sizes that are too small.
+        OSError: For an error of the machine, not of a document; also MemoryError, and errors of a
+            GPU.
+    """
     documents, keys = [AnnotatedText(text) for text in texts], overlapping_keys(nlp)
 
     def store(batch: Sequence[Part]) -> None:
@@ -147,7 +159,9 @@ def process(
         The parts of each document.
 
     Raises:
-        InputError: For sizes that are too small, and errors of the machine.
+        InputError: For sizes that are too small.
+        OSError: For an error of the machine, not of a document; also MemoryError, and errors of a
+            GPU.
     """
     require_sizes(batch_size=batch_size, max_characters=max_characters)
 
@@ -213,7 +227,11 @@ def _split(document: AnnotatedText, vocab: Vocab, max_characters: int) -> list[P
 
 
 def batches(items: Iterable[Item], batch_size: int = 0) -> Iterator[list[Item]]:
-    """Divide items, sorted by length, into batches; arguments as for `annotate_frames`."""
+    """Divide items, sorted by length, into batches.
+
+    Args:
+        batch_size: Items per batch; 0 limits their characters and their number.
+    """
     batch: list[Item] = []
     size = 0
     for item in items:
@@ -233,9 +251,10 @@ def in_halves(
     """Do the work on a batch; if it fails, on its halves, to isolate the item that fails.
 
     Args:
-        fail: Is given an item and the error.
+        fail: Called with an item and the error.
 
-    Raises errors of the machine.
+    Raises:
+        OSError: For an error of the machine, not of an item; also MemoryError, and errors of a GPU.
     """
     try:
         work(batch)

@@ -15,16 +15,16 @@ class Settings(NamedTuple):
 
     Attributes:
         format: Format of the shards, one of FORMATS.
-        text_column: Columns of the input. A missing id, or null, becomes file and line; in the
-            format "parquet", null stays.
-        id_column: Columns of the input. A missing id, or null, becomes file and line; in the format
+        text_column: Column of the texts.
+        id_column: Column of the ids. A missing id, or null, becomes file and line; in the format
             "parquet", null stays.
         whole_files: Read a .txt file as one document, instead of one per line.
         keep_text: Also write the texts; the format "spacy" always has them.
         shard_size: Maximum number of documents in a shard.
         batch_size: Documents per batch; 0 chooses it by their length.
         max_characters: Maximum length of a chunk; longer texts are split.
-        precision: As in `spacy_crf_ner.accelerate`; None for the one saved with the pipeline.
+        precision: "fp32", "bf16", "fp16", "int8" or "auto"; None for the precision saved with the
+            pipeline.
     """
 
     format: str = "jsonl"

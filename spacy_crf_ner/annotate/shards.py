@@ -86,7 +86,8 @@ def annotate_shard(
     """Annotate a shard; write the documents without errors, then the report.
 
     Raises:
-        OSError: If a file cannot be written, and errors of the machine as `annotate_frames`.
+        OSError: If a file cannot be written, and for other errors of the machine; also MemoryError,
+            and errors of a GPU.
     """
     column, docs, schema = settings.text_column, settings.format == "spacy", shard.schema
     given = [(item, item.row) for item in shard.items if item.row is not None]

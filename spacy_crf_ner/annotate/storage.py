@@ -23,8 +23,8 @@ class Location(NamedTuple):
     """A file or a folder.
 
     Attributes:
-        filesystem: Its location for pyarrow; a local path is absolute, with links resolved.
-        path: Its location for pyarrow; a local path is absolute, with links resolved.
+        filesystem: The filesystem of pyarrow.
+        path: The path in it; a local one is absolute, with links resolved.
         name: The path as given, or the URI without credentials.
     """
 

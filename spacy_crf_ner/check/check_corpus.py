@@ -46,7 +46,7 @@ def check(
 
     Args:
         train: Docs with gold entities; they are read once and not stored.
-        dev: The same; None if there are none.
+        dev: Docs of the development corpus, read in the same way; None if there are none.
         settings: How the corpus will be used in training, and thresholds.
         max_examples: Maximum number of places per finding.
 
@@ -92,9 +92,9 @@ def _problems(
     """Read all docs once: yield the problems of each doc, then those of the corpus.
 
     Args:
-        statistics: Empty; the docs are added to them.
-        incorrect: Empty; the docs are added to them.
-        train_texts: Empty; the docs are added to them.
+        statistics: Empty; gets the counts of each part.
+        incorrect: Empty; gets the incorrect spans by part and label.
+        train_texts: Gets the texts of train, to compare dev with.
     """
     first: dict[tuple[str, str], Place] = {}  # the first entity by part and label
     annotated: dict[tuple[str, str], Place] = {}  # labels that docs say they annotate

@@ -26,12 +26,12 @@ NO_LABEL = ("", "O")  # labels of incorrect spans that are not entity labels
 
 
 class SeenText(NamedTuple):
-    """The docs with a text.
+    """First occurrence of a text, for duplicate detection.
 
     Attributes:
-        first: The number of the first one.
-        annotated: The number of the first one that is completely annotated, if there is one.
-        entities: The hash of the entities of that one; None if there is none.
+        first: The number of the first doc with the text.
+        annotated: The number of the first doc that is completely annotated, if there is one.
+        entities: The hash of the entities of that doc; None if there is none.
     """
 
     first: int
@@ -79,7 +79,7 @@ class TrainTexts:
         length: Number of tokens in a run.
         documents: Documents of train that sentences are from, as hashes.
         documents_of_dev: Those of dev so far.
-        divided: Those of them that dev has sentences from too.
+        divided: Those of `documents` that dev has sentences from too.
         runs: Hashes of the runs of each doc.
     """
 

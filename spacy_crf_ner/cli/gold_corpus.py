@@ -18,11 +18,12 @@ def read_examples(nlp: "Language", corpus: Path, component: str | None = None) -
     """Read gold docs, each with an unannotated predicted doc, as `spacy train` does.
 
     Args:
-        corpus: In any format of `convert`.
-        component: As for `find_entities_key`.
+        corpus: A corpus in any format of `convert`.
+        component: The `crf_ner` component; None for the only one, if any.
 
     Raises:
-        InputError: If no label of the corpus is one of the pipeline, and as `read_gold` does.
+        InputError: If no label of the corpus is one of the pipeline.
+        CorpusError: For a corpus that cannot be read.
     """
     from spacy.training import Corpus
 

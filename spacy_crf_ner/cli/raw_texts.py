@@ -25,7 +25,8 @@ def read_sample(
         size: The number of documents, or fewer if there are fewer.
 
     Raises:
-        InputError: For a text that is too long for the pipeline, and as `read_texts`.
+        InputError: For a text that is too long for the pipeline, and for a record that cannot be
+            read, with its file and line.
     """
     from ..annotate.readers import read_texts
 

@@ -39,8 +39,8 @@ def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> It
             normalizations and notes are skipped; the trigger of an event is an entity with the type
             of the event.
         nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
-        log: Decides what happens to mistakes, and counts them; None raises the first one. For spans
-            see `set_entities`; also "discontinuous", "id" for a duplicate id, and "line" for a line
+        log: Decides what happens to mistakes, and counts them; None raises the first one. Kinds:
+            those of `set_entities`, "discontinuous", "id" for a duplicate id, and "line" for a line
             that is not an annotation. A document is left out if one of its files cannot be read.
 
     Yields:

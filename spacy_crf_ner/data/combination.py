@@ -39,26 +39,29 @@ def combine(
     """Join annotations of the same texts, and write them as one corpus.
 
     Args:
-        sources: Two or more, each as for `convert`; the parts of a folder are one. Documents are
-            matched by their text without whitespace, and equal ones by their order. All are in
-            memory.
+        sources: Two or more, each a file or folder in any format; the parts of a folder are one.
+            Documents are matched by their text without whitespace, and equal ones by their order.
+            All are in memory.
         target: A new .spacy file. It has the documents of the first source, then the other ones of
             the second, and so on; the first source that has a document gives its tokens and
             metadata.
-        nlp: As for `convert`.
+        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
         min_agree: Number of sources that have to say the same about a token: that it is in the same
             entity, or outside; and more have to than say anything else. Other tokens are not
             annotated. An entity is agreed if all of its tokens are. None: more than half of the
             sources.
-        log: As for `convert`, without a spans_key. By default, the tokens of an entity that begins
-            or ends inside a token are not annotated, and all other mistakes are errors.
+        log: Decides what happens to mistakes, and counts them; it has no spans_key. None: the
+            tokens of an entity that begins or ends inside a token are not annotated, and all other
+            mistakes are errors.
 
     Returns:
         The counts of each source and of the target, by their paths.
 
     Raises:
-        InputError: For other sources, targets and numbers, and as `convert` does.
-        CorpusError: If repairs leave out more of a source than the `max_loss` of the log.
+        InputError: For fewer than two different sources, a target that is not a new .spacy file,
+            and a `min_agree` that is not between 1 and the number of sources.
+        CorpusError: For a source that cannot be read, and if repairs leave out more of a source
+            than the `max_loss` of the log.
     """
     names = [str(source) for source in sources]
     if len({source.resolve() for source in sources}) < max(len(sources), 2):
@@ -103,7 +106,7 @@ def _combine(docs: dict[str, Doc], needed: int, counts: Counts, total: str) -> D
     """Join the annotations of a text on the Doc of the first source, which is changed.
 
     Args:
-        counts: Those of each source and, with the key `total`, of the result.
+        counts: The counts of each source and, with the key `total`, of the result.
     """
     doc = next(iter(docs.values()))
     owners = [token.i for token in doc for _ in _without_whitespace(token.text)]
@@ -153,7 +156,7 @@ def _tags(
 
     Args:
         owners: The token of that Doc for each character of the text that is not whitespace.
-        ids: For kb_id and id of the entities, of the first source that has them.
+        ids: Gets kb_id and id of the entities, of the first source that has them.
         counts: Counts what a source has and cannot be joined.
     """
     ends = [0, *accumulate(len(_without_whitespace(token.text)) for token in doc)]

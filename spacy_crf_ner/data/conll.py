@@ -40,7 +40,7 @@ class Layout:
 
     Attributes:
         tabs: Whether they are separated by single tabs; otherwise by runs of spaces.
-        columns: Their number.
+        columns: The number of columns.
         token: The column of the tokens.
         tags: The columns of the tags: several if entities may overlap.
         document: A column that names the document of each sentence.
@@ -78,12 +78,10 @@ def read_conll(
         log: Decides what happens to mistakes, and counts them; None raises the first one. With a
             spans key, the entities of all columns of tags are read. Its notes say which columns
             were found.
-        token_column: Column numbers, from 1, or from -1 for the last. None for the tokens: the
-            first column that neither counts the tokens nor is constant in each sentence. None for
-            the tags: the last column, if no other one has tags, except those of chunks.
-        tag_column: Column numbers, from 1, or from -1 for the last. None for the tokens: the first
-            column that neither counts the tokens nor is constant in each sentence. None for the
-            tags: the last column, if no other one has tags, except those of chunks.
+        token_column: The number of the column, from 1, or from -1 for the last. None: the first
+            column that neither counts the tokens nor is constant in each sentence.
+        tag_column: The number of the column, from 1, or from -1 for the last. None: the last
+            column, if no other one has tags, except those of chunks.
 
     Yields:
         A Doc for each sentence.

@@ -68,7 +68,7 @@ def convert(
             `docbin.MAX_TOKENS` tokens, see `CorpusWriter`.
         nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
         format: A key of `FORMATS`, or "auto" to detect it.
-        n_sents: Sentences per Doc, as for `group_sentences`; no Doc spans two files.
+        n_sents: Sentences per Doc; 0 joins all sentences of a document. No Doc spans two files.
         syllables: A key of `SYLLABLES`: keep tokens, split words into syllables, or join them to
             words.
         labels: The labels that the corpus annotates, stored with each doc; None for all, or those
@@ -77,10 +77,9 @@ def convert(
             folder of them. The target is one .spacy or .jsonl file, and entities cannot overlap.
         split: How it is split. A part without a share, or a share of 0, is not written. The log
             notes how it was split, and if another split than by default is not used.
-        token_column: Numbers, as for `read_conll`, or names, as for `read_hugging_face`; only for
-            these formats.
-        tag_column: Numbers, as for `read_conll`, or names, as for `read_hugging_face`; only for
-            these formats.
+        token_column: The number of the column in columns of text, or its name in a dataset of
+            Hugging Face; for these formats only.
+        tag_column: The same for the column of the tags.
         parquet: Write .parquet files, see `write_parquet`, instead of .spacy.
         overwrite: Replace the parts of an earlier conversion in the target, a folder.
         log: Decides what happens to mistakes, and counts them and what was read of each part
@@ -259,7 +258,16 @@ def _labels(writers: Mapping[str, CorpusWriter]) -> set[str]:
 
 
 def read_corpus(sources: Sequence[Path], nlp: Language, log: ConversionLog) -> Iterator[Doc]:
-    """Read a corpus in any format, all parts as one; arguments as for `convert`."""
+    """Read a corpus in any format, all parts as one.
+
+    Args:
+        sources: Files and folders; the parts of a folder are one.
+        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
+        log: Decides what happens to mistakes, and counts them.
+
+    Raises:
+        CorpusError: For a corpus that cannot be read.
+    """
     files, ignored = find_files(sources, as_one=True)
     log.skipped_files(ignored)
     read_file = FORMATS[detect_format(*sources)]

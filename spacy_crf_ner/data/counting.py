@@ -137,7 +137,7 @@ def repair_counting(
     """Convert the offsets of spans to characters.
 
     Args:
-        counting: As `find_counting` returned for the file.
+        counting: How the file counts, from `find_counting`.
         log: Decides what happens if that is not by characters: "utf16" or "nfc".
     """
     found = in_characters(doc.text, spans, counting)

@@ -34,7 +34,8 @@ def read_spacy(path: Path, nlp: Language, log: ConversionLog | None = None) -> I
         The Docs.
 
     Raises:
-        CorpusError: As `read_docbin` does.
+        CorpusError: For a folder without .spacy files, and for a file in another format or a
+            truncated one.
     """
     log = log or ConversionLog()
     for file in find_docbins(path):

@@ -41,8 +41,8 @@ def read_doccano(path: Path, nlp: Language, log: ConversionLog | None = None) ->
             - "id": no two records may have the same. A record with "offsets_in" that has none is a
                 task of `suggest` that doccano has not exported, and skipped.
         nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
-        log: Decides what happens to mistakes, and counts them; None raises the first one. For spans
-            see `set_entities`; also "utf16" and "nfc", see `counting`: doccano counts in UTF-16,
+        log: Decides what happens to mistakes, and counts them; None raises the first one. Kinds:
+            those of `set_entities`, and "utf16" and "nfc" of `counting`: doccano counts in UTF-16,
             where an emoji is two characters. The spans are repaired if by another count most spans
             of the file are whole tokens, see `find_counting`. A record that cannot be read is left
             out.

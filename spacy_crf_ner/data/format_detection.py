@@ -50,7 +50,7 @@ def detect_format(*sources: Path, columns: Sequence[int | str] = ()) -> str:
     """Detect the format of a corpus, a key of `FORMATS`, from its first lines.
 
     Args:
-        *sources: Files and folders as for `convert`, all in one format.
+        *sources: Files and folders of a corpus, all in one format.
         columns: Numbers or names of columns that were chosen, which only one format has.
 
     Raises:

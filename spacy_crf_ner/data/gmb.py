@@ -17,7 +17,7 @@ GMB_HEADER = ["Sentence #", "Word", "POS", "Tag"]
 
 
 def read_gmb(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
-    """Read Kaggle's export of the Groningen Meaning Bank; its tokens are kept, as in `read_conll`.
+    """Read Kaggle's export of the Groningen Meaning Bank; spaCy trains on its tokens.
 
     Args:
         path: CSV file with the header `Sentence #,Word,POS,Tag`. Its encoding is UTF-8, or Latin-1
@@ -30,7 +30,8 @@ def read_gmb(path: Path, nlp: Language, log: ConversionLog | None = None) -> Ite
         A Doc for each sentence.
 
     Raises:
-        CorpusError: As `read_conll` does, and for another header.
+        CorpusError: For another header, a row that cannot be read, an empty token and an unknown
+            tag.
     """
     return tagged_docs(path, nlp, log or ConversionLog(), partial(_rows, path, _encoding(path)))
 

@@ -12,7 +12,7 @@ from .repair_log import ConversionLog
 
 
 def read_gold(path: Path, nlp: Language, log: ConversionLog) -> tuple[int | None, Iterator[Doc]]:
-    """Open a corpus, as `convert` would read it.
+    """Open a corpus of gold docs in any format.
 
     Args:
         path: A .spacy file, a folder with such files, or a corpus in any format of `convert`; the
@@ -25,7 +25,7 @@ def read_gold(path: Path, nlp: Language, log: ConversionLog) -> tuple[int | None
         The number of docs, if known, and an iterator over them.
 
     Raises:
-        CorpusError: As `read_docbin` and `convert` do.
+        CorpusError: For a corpus that cannot be read.
         OSError: For a missing file.
     """
     is_binary = path.suffix == SUFFIX or any(path.rglob(f"*{SUFFIX}"))

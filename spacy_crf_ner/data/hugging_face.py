@@ -64,7 +64,7 @@ def read_hugging_face(
     token_column: str = TOKENS,
     tag_column: str = TAGS,
 ) -> Iterator[Doc]:
-    """Read the rows of a dataset, each as a sentence, with its tokens as in `read_conll`.
+    """Read the rows of a dataset, each as a sentence; spaCy trains on their tokens.
 
     Args:
         path: A folder of `Dataset.save_to_disk`, or a file of Parquet or of one of Arrow's formats.
@@ -76,15 +76,15 @@ def read_hugging_face(
             or numbers whose name says that it has the document, see `docbin.DOCUMENTS`.
         nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
         log: Decides what happens to mistakes, and counts them; None raises the first one.
-        token_column: Names of the columns.
-        tag_column: Names of the columns.
+        token_column: Name of the column of the tokens.
+        tag_column: Name of the column of the tags.
 
     Yields:
         A Doc for each row that has tokens; the others are skipped and counted.
 
     Raises:
         CorpusError: For a damaged file, other columns, tag ids without names, tags without prefixes
-            and O, and, as `read_conll` does, for rows.
+            and O; and for a row with an empty token, an unknown tag, or lists of different lengths.
         InputError: Without pyarrow.
     """
     with required("datasets"):
@@ -331,7 +331,8 @@ def download(name: str, folder: Path) -> None:
     """Load a dataset from the Hugging Face hub, and save it for `read_hugging_face`.
 
     Args:
-        name: Its name, such as "user/corpus", with ":config" if it has several configurations.
+        name: Name of the dataset, such as "user/corpus", with ":config" if it has several
+            configurations.
         folder: A new folder.
 
     Raises:

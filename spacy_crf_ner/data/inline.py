@@ -43,15 +43,16 @@ def read_inline(path: Path, nlp: Language, log: ConversionLog | None = None) -> 
         path: File, UTF-8. Whitespace around a line is not part of the sentence.
         nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
         log: Decides what happens to mistakes, and counts them; None raises the first one. A line
-            whose brackets do not match is left out; for entities, see `set_entities`.
+            whose brackets do not match is left out; for entities, the kinds are those of
+            `set_entities`.
 
     Yields:
         A Doc for each sentence. At an edge of an entity, a Vietnamese word of several syllables is
         split, and so is a word in decomposed letters (NFD) that still contains punctuation.
 
     Raises:
-        CorpusError: For unmatched brackets, nested entities, an entity without a label, a link, and
-            as `set_entities` does.
+        CorpusError: For unmatched brackets, nested entities, an entity without a label or inside a
+            token, and a link.
     """
     log = log or ConversionLog()
     for where, line, problem in read_lines(path):

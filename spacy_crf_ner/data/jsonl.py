@@ -77,9 +77,9 @@ def read_jsonl(path: Path, nlp: Language, log: ConversionLog | None = None) -> I
             - "has_unknown_spaces": true if the spaces between the tokens are unknown,
             - "id": no two records may have the same.
         nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
-        log: Decides what happens to mistakes, and counts them; None raises the first one. For spans
-            see `set_entities`; also "utf16" and "nfc", see `counting`. A record that cannot be read
-            is left out.
+        log: Decides what happens to mistakes, and counts them; None raises the first one. Kinds:
+            those of `set_entities`, and "utf16" and "nfc" of `counting`. A record that cannot be
+            read is left out.
 
     Yields:
         A Doc for each record. All other keys, and those of "meta", are in `doc.user_data["meta"]`;
@@ -296,7 +296,10 @@ def _record(doc: Doc, nlp: Language | None, spans_key: str | None) -> Record:
 def annotated_parts(doc: Doc, spans_key: str | None = None) -> Record:
     """Return what of a gold doc is annotated, as the keys "missing" and "annotated_labels".
 
-    Without them, all of it is. spans_key: As for `write_jsonl`.
+    Without them, all of it is.
+
+    Args:
+        spans_key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
     """
     missing, labels = _unannotated(doc), annotated_labels(doc)
     parts: Record = {} if spans_key in doc.spans or not missing else {"missing": missing}

@@ -44,8 +44,8 @@ def read_label_studio(path: Path, nlp: Language, log: ConversionLog | None = Non
             string of the data. Of a task of `spacy-crf-ner suggest --unit spans`, which has an
             "asked_span", the choice "yes" or "no" is read: only this span is annotated.
         nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
-        log: Decides what happens to mistakes, and counts them; None raises the first one. For spans
-            see `set_entities`; also "contradiction": annotations of a task that do not agree, where
+        log: Decides what happens to mistakes, and counts them; None raises the first one. Kinds:
+            those of `set_entities`; "contradiction": annotations of a task that do not agree, where
             the first is kept; and "utf16": old versions of Label Studio count in UTF-16, where an
             emoji is two characters. A span whose text matches by that count is repaired. A task
             that cannot be read is left out, but invalid JSON makes the whole file unreadable.

@@ -42,7 +42,7 @@ def split_lines(
 
     Args:
         file: Open binary file, with or without a byte order mark of UTF-8.
-        name: Its name, for messages.
+        name: Name of the file, for messages.
         max_bytes: Maximum length of a line, with its end; the rest of a longer one is skipped.
 
     Yields:

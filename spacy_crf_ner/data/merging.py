@@ -1,4 +1,4 @@
-"""Merge answers of annotators into a corpus: what they say replaces what it said.
+"""Merge answers: an answer overwrites the corpus annotation of its tokens.
 
 Answers are Docs. Each says something of its annotated tokens, and of its incorrect spans, and
 nothing of other tokens. They are about all labels, unless they have annotated labels themselves.
@@ -29,8 +29,8 @@ class _Said(NamedTuple):
     """What an answer says, in the tokens of a doc with its text.
 
     Attributes:
-        ents: Its spans of whole tokens of the doc.
-        incorrect: Its spans of whole tokens of the doc.
+        ents: Its entities of whole tokens of the doc.
+        incorrect: Its incorrect spans of whole tokens of the doc.
         given: All of its spans.
         now: Whether it annotates a token: (T,).
         labels: The labels that it is about; None for all.
@@ -137,8 +137,8 @@ def _problem(
 
     Args:
         labels: The annotated labels of the doc before all answers.
-        known: What earlier answers annotate, and their incorrect spans.
-        denied: What earlier answers annotate, and their incorrect spans.
+        known: What earlier answers annotate.
+        denied: The incorrect spans of earlier answers.
     """
     in_spans = sorted(key for key, spans in doc.spans.items() if spans and key not in NO_ENTITIES)
     if in_spans and not _annotated(doc).any():

@@ -153,14 +153,15 @@ def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, 
 
     Args:
         doc: Doc whose entities are set; it is changed.
-        spans: As for `set_entities`, but they may overlap, and a span without a label is not an
-            entity of any label. A misaligned span is rejected: nothing is known about larger or
-            smaller spans.
-        log: As for `set_entities`.
-        where: As for `set_entities`.
+        spans: Spans by character offsets, which may overlap; one without a label is not an entity
+            of any label. A misaligned span is rejected: nothing is known about larger or smaller
+            spans.
+        log: Decides what happens to mistakes, and counts them.
+        where: The place of the text, for messages.
 
     Raises:
-        CorpusError: As `set_entities` does, and for a span that is also an entity.
+        CorpusError: For the first mistake, such as a span that is also an entity, unless the log
+            repairs.
     """
     gold = gold_entities(doc, log.spans_key)
     entities = {(ent.start, ent.end, label) for ent in gold for label in (ent.label_, "")}

@@ -167,10 +167,8 @@ class ConversionLog:
         """Count a mistake that the caller leaves out. Raises it unless `repair` is set.
 
         Args:
-            records: Numbers left out, of those that `read` has counted; for a record, include its
-                entities.
-            entities: Numbers left out, of those that `read` has counted; for a record, include its
-                entities.
+            records: Number of records left out, of those that `read` has counted.
+            entities: Number of entities left out, with those of the records.
         """
         self._count(f"rejected.{kind}", problem, records, entities)
 
@@ -178,7 +176,7 @@ class ConversionLog:
         """Count an entity that was aligned according to `alignment`; this is never an error.
 
         Args:
-            became: As for `repaired`.
+            became: What the entity is after that, as a sentence with its place.
             entities: 1 if the entity is lost because its tokens are not annotated, else 0.
         """
         self._add(f"aligned.{self.alignment}", became, entities=entities)

@@ -117,12 +117,13 @@ DEFAULT = Split()
 def split_units(sizes: Sequence[int], shares: Sequence[float], seed: int = 0) -> list[int]:
     """Split units at random; the same arguments give the same split.
 
-    Returns, for each unit, the index of its part.
-
     Args:
         sizes: Number of docs of each unit.
         shares: Fraction of the docs for each part. Each part has a unit, if there are enough, and
             as many docs as its share, up to the size of the largest unit.
+
+    Returns:
+        For each unit, the index of its part.
     """
     draw = random.Random(seed).random  # Python guarantees this sequence in all versions
     order = sorted(range(len(sizes)), key=lambda _: draw())

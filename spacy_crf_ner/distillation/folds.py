@@ -29,9 +29,9 @@ class FoldTeachers:
     temperature of each is fitted to the fold that it has not seen.
 
     Args:
-        teachers: The given ones.
+        teachers: The given teachers.
         gold: .spacy files.
-        folds: Their number.
+        folds: The number of folds.
         output: Folder for all folds. What an earlier run has written for the same docs and configs
             is kept.
 
@@ -40,8 +40,8 @@ class FoldTeachers:
         pipelines: The folders of its teachers.
 
     Raises:
-        InputError: As `divide` and `require_not_frozen`, and for teachers whose config cannot be
-            trained.
+        InputError: For fewer different texts than folds, a frozen component, and a teacher whose
+            config cannot be trained.
     """
 
     def __init__(
@@ -81,11 +81,12 @@ class FoldTeachers:
         """Write the folds, and train the teachers that are not there yet.
 
         Args:
-            gpu_id: To train on; -1 for the CPU.
+            gpu_id: GPU to train on; -1 for the CPU.
             on_fold: Called with the number of a fold, from 1, before each training.
 
         Raises:
-            InputError: As `train_folds`.
+            InputError: For a config whose corpora have no path, and for fewer than 2 docs with a
+                token to train on.
         """
         for fold, file in enumerate(self.files):
             if not file.exists():

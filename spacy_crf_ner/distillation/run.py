@@ -68,21 +68,24 @@ def distill(
     Args:
         teachers: Folders or packages of pipelines with a `crf_ner`, of the same labels. The student
             learns the mean of their distributions.
-        inputs: Texts, as for `annotate`. They may be none if there is a gold corpus.
+        inputs: Files, globs, folders or URIs of texts: .txt, .jsonl, .csv, .tsv, also .gz and .zst;
+            .parquet; .spacy. None are needed if there is a gold corpus.
         output: Folder for teachers/ with the shards, config.cfg, model-best and model-last.
         config: The student: a config for `spacy train`, or the name of a shipped one. Its corpora
             are replaced.
         settings: How texts are read. Texts longer than `max_characters` are cut into several docs.
         gold: A .spacy file, or a folder of them: docs with entities, which the teachers read too.
-        dev: The same, for the evaluations; None measures agreement with the teachers on a tenth of
-            the docs, or about 1000, which are not trained on.
-        weight: As for `spacy-crf-ner.TaughtCorpus.v1`.
-        temperature: As for `spacy-crf-ner.TaughtCorpus.v1`.
+        dev: Docs with entities for the evaluations; None measures agreement with the teachers on a
+            tenth of the docs, or about 1000, which are not trained on.
+        weight: Weight of the divergence from the teachers, 0 to 1. The weight of the gold entities,
+            in docs that have them, is 1 - weight.
+        temperature: Divides the scores of the teachers and of the student. A higher one gives more
+            weight to less probable entities.
         folds: If not 0, each fold of the gold docs is read by teachers that are trained, with the
             configs of the given ones, on the other folds. They stay in the output, in folds/.
         component: The name of the teachers' component, if they have several.
-        workers: As for `annotate`; the first GPU also trains.
-        gpu_ids: As for `annotate`; the first GPU also trains.
+        workers: Processes for the teachers, each with one thread; 0 chooses the number.
+        gpu_ids: The GPUs that the workers share; empty for none. The first one also trains.
         resume: Continue an earlier run: keep its finished shards. The training starts again.
         restart: Replace the output of an earlier run.
         progress: A context for the run of the teachers, of a function that is called when a worker
@@ -95,9 +98,9 @@ def distill(
     Raises:
         InputError: For teachers of other labels than each other, the gold corpus or the config, for
             no document with a token, for folds without a gold corpus, for teachers whose config
-            cannot be trained again, and as `annotate`.
-        WorkerError: As `annotate`.
-        OSError: As `annotate`.
+            cannot be trained again, and for invalid settings, inputs and folders.
+        WorkerError: If a worker fails or dies.
+        OSError: If a file cannot be read or written.
     """
     require_numbers(weight, temperature)
     if not teachers:

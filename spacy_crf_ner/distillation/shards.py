@@ -41,15 +41,14 @@ SHARD_SIZE = 500  # documents; the reader has several shards in memory
 class TeachingRun(Run):
     """A corpus, its teachers, and the folder for their scores.
 
-    model: The first teacher. The other arguments of `Run` as for `distill`.
-
     Attributes:
         gold: The number of the first inputs that have gold entities, which are kept.
-        teachers: All of them.
+        teachers: Folders or packages of all teachers.
         of_folds: If not empty, the teachers of each of the inputs with gold entities, instead of
-            these.
+            `teachers`.
         component: The name of their component, if there are several.
         student: The config of the student, whose tokenizer the teachers are given.
+        model: Folder or package of the first teacher.
     """
 
     gold: int
@@ -120,7 +119,7 @@ class _Pupil:
     Attributes:
         item: The record that it is from.
         gold: The doc, with its entities, if they are known.
-        predicted: Its tokens for the student.
+        predicted: The tokens of the doc for the student.
         emissions: The scores of each teacher.
     """
 
@@ -219,7 +218,8 @@ def teach_shard(
         teachers_of: The teachers of some files, which are in shards of their own.
 
     Raises:
-        OSError: If a file cannot be written, and errors of the machine as `annotate_frames`.
+        OSError: If a file cannot be written, and for other errors of the machine; also MemoryError,
+            and errors of a GPU.
     """
     names = (teachers_of.get(item.file, teachers) for item in shard.items)
     loaded = load_teachers(tuple(next(names, ())), gpu_id, settings.precision, component)

@@ -40,8 +40,8 @@ def evaluate(
 
     Args:
         examples: Examples whose `predicted` docs a component that sets `doc.ents` has annotated.
-        model: Names, for a heading.
-        data: Names, for a heading.
+        model: Name of the pipeline, for a heading.
+        data: Name of the corpus, for a heading.
         nlp: The pipeline that annotated them. If it has a `crf_ner` component, the result has its
             transitions, and the probabilities of the entities that it missed. If entities of the
             component overlap, they are those in `doc.spans`. None for none of that.
@@ -71,8 +71,8 @@ def evaluate(
 
     Raises:
         InputError: If there are no examples, if no component has annotated the docs, if a predicted
-            and a gold doc differ in their text, as `find_recognizer`, and if nervaluate is not
-            installed and entities do not overlap.
+            and a gold doc differ in their text, if the pipeline has several components or not the
+            named one, and if nervaluate is not installed and entities do not overlap.
     """
     examples = list(examples)
     key = None if nlp is None else find_entities_key(nlp, component)
@@ -144,10 +144,10 @@ def compare(
     """Compare a model with another one, which is the new one, on the same docs.
 
     Args:
-        results: The results of `evaluate` for each.
-        other: The results of `evaluate` for each.
-        examples: The examples of each.
-        other_examples: The examples of each.
+        results: The result of `evaluate` for the old model.
+        other: The result of `evaluate` for the new model.
+        examples: The examples that the old model has annotated.
+        other_examples: The examples that the new model has annotated.
 
     Returns:
         The results with a "comparison": the "model", its results as "other", the "difference" (from

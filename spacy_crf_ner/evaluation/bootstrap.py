@@ -84,7 +84,8 @@ def wilson(correct: int, number: int) -> tuple[float, float]:
     """Return Wilson's interval of a share, at `LEVEL` (Wilson 1927, JASA 22).
 
     Args:
-        number: At least 1.
+        number: Number of all, at least 1.
+        correct: Number of correct ones.
     """
     z = NormalDist().inv_cdf((1 + LEVEL) / 2)
     p, z2 = correct / number, z * z / number
@@ -122,8 +123,8 @@ def paired_bootstrap(
     because errors in one doc are correlated.
 
     Args:
-        counts: (D, L, 3) of the two models, the old one and the new one.
-        others: (D, L, 3) of the two models, the old one and the new one.
+        counts: (D, L, 3) of the old model.
+        others: (D, L, 3) of the new model.
 
     Returns:
         "micro", with all three scores, and "per_type", with F1. Each has its "difference" d (the

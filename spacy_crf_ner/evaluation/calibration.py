@@ -59,9 +59,12 @@ def calibrate(
         "after"; and the rows of the "guarantees".
 
     Raises:
-        InputError: As `require_recognizer` and `promise`, if `confidence` is false and entities do
-            not overlap, if f_beta is not over 0, if no example that is fitted to has an entity of a
-            label that is predicted, and if a predicted and a gold doc differ in text.
+        InputError: If the pipeline has no such component, or several and none is named; if
+            `confidence` is false and entities do not overlap; if f_beta is not over 0; if no
+            example that is fitted to has an entity of a label that is predicted; if a predicted and
+            a gold doc differ in text; and with promises, for overlapping entities, too few
+            documents, unknown training data, and a promise that needs too many candidates or
+            analyses.
     """
     if f_beta is not None and not 0 < f_beta < math.inf:
         raise InputError(f"f_beta: expected a number over 0, got {f_beta}. Use 1 for F1.")
@@ -178,11 +181,11 @@ def precision_at(
     """Compute precision and recall of the entities with a confidence of at least a threshold.
 
     Args:
-        docs: As for `reliability`.
+        docs: The result of `collect_entities`; entities without a confidence are ignored.
 
     Returns:
-        For each "threshold": "entities", the number of such entities; "precision", the share of
-        them that is correct; "recall", the share of gold entities found; None for a zero
+        A dict for each "threshold", with "entities", the number of such entities; "precision", the
+        share of them that is correct; "recall", the share of gold entities found; None for a zero
         denominator.
     """
     docs = list(docs)

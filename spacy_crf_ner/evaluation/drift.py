@@ -22,8 +22,8 @@ class Difference(NamedTuple):
     """The two-sample Kolmogorov-Smirnov test for a statistic of documents.
 
     Attributes:
-        before: Its medians, on the documents to calibrate on and on new ones.
-        now: Its medians, on the documents to calibrate on and on new ones.
+        before: Its median on the documents to calibrate on.
+        now: Its median on new documents.
         distance: The largest difference between the two distribution functions, 0 to 1.
         p: The probability of such a distance if both were of one source.
     """
@@ -62,8 +62,8 @@ def compare(
     """Test for each statistic whether two samples are of one source.
 
     Args:
-        before: The results of `describe`; statistics that either lacks are left out.
-        now: The results of `describe`; statistics that either lacks are left out.
+        before: The result of `describe` for the documents to calibrate on.
+        now: The result of `describe` for new documents; statistics that either lacks are left out.
     """
     rows = []
     for name in before:

@@ -18,8 +18,8 @@ def as_left_by(nlp: Language, name: str, examples: Sequence[Example]) -> list[Ex
     these components.
 
     Args:
-        name: The component.
-        examples: Those whose predicted docs the pipeline has annotated.
+        name: The name of the component.
+        examples: Examples whose predicted docs the pipeline has annotated.
     """
     found, later = [*examples], later_names(nlp, name)
     changed: list[tuple[Doc, int]] = []

@@ -49,9 +49,10 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
         name: The `crf_ner` component; None for the only one.
 
     Returns:
-        For each its "level", 0 to 1; its "certainty" over documents to calibrate on, None if it
-        holds on average over them; their number, "documents"; its "threshold", or those by label;
-        and for recall whether it is promised "by_label". Also what it is about:
+        For each promise its "level", 0 to 1; its "certainty" over documents to calibrate on, None
+        if it holds on average over them; their number, "documents"; its "threshold", or those by
+        label; for recall whether it is promised "by_label"; and:
+
         - "unit", "tokens", "labels": A document, the mean number of its tokens, and the labels.
         - "texts", "different_texts": The numbers of texts to calibrate on, with and without
             repetitions: documents that are copies of others prove less.
@@ -63,9 +64,10 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
             "differ"; or None.
 
     Raises:
-        InputError: As `require_recognizer`, if another component writes to the candidates, and if
-            weights, labels, settings, precision, vectors, tokenizer or the components before it are
-            no longer those for which the promises were given.
+        InputError: If the pipeline has no such component, or several and none is named; if another
+            component writes to the candidates; and if weights, labels, settings, precision,
+            vectors, tokenizer or the components before it are no longer those for which the
+            promises were given.
     """
     name = require_recognizer(nlp, name)
     pipe = recognizer(nlp, name)
@@ -110,7 +112,8 @@ def drift(nlp: Language, docs: Iterable[Doc], name: str | None = None) -> list[D
         name: The `crf_ner` component; None for the only one.
 
     Raises:
-        InputError: For a pipeline without promises, for no docs with tokens, and as `guarantees`.
+        InputError: For a pipeline without promises, or one that has changed since they were given,
+            and for no docs with tokens.
     """
     name = require_recognizer(nlp, name)
     if not guarantees(nlp, name):
@@ -134,8 +137,8 @@ def store(
     """Store promises in a component, bound to its weights, its settings and what comes before it.
 
     Args:
-        kept: For each kind, what `guarantees` returns.
-        docs: Those that they were fitted to, processed by the earlier components.
+        kept: The result of `guarantees` for each kind.
+        docs: The docs that they were fitted to, processed by the earlier components.
     """
     pipe = recognizer(nlp, name)
     pipe.cfg["guarantees"] = {

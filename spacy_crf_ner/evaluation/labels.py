@@ -21,7 +21,7 @@ def require_shared_label(
 
     Args:
         data: The name of the corpus.
-        component: As for `find_entities_key`.
+        component: The `crf_ner` component; None for the only one, if any.
     """
     key = find_entities_key(nlp, component)
     known = entity_labels(nlp, component)

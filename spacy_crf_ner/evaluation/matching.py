@@ -24,8 +24,8 @@ class Entity(NamedTuple):
     """A span with a label.
 
     Attributes:
-        start: Character offsets in the doc.
-        end: Character offsets in the doc.
+        start: Its first character in the doc.
+        end: Its last character + 1 in the doc.
         confidence: The probability of a predicted entity; None for a gold one, and if unknown.
     """
 
@@ -144,8 +144,8 @@ def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> list[
     always match.
 
     Args:
-        gold: No two entities of one of them have the same span and label.
-        predicted: No two entities of one of them have the same span and label.
+        gold: Gold entities of the doc, no two with the same span and label.
+        predicted: Predicted entities of the doc, no two with the same span and label.
 
     Returns:
         The matches (gold, predicted) in text order; each entity is in exactly one of them.

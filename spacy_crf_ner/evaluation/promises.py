@@ -68,7 +68,8 @@ class Promises:
         precision: Share of the entities of a document that are right, of those that the component
             adds.
         analyses: Share of documents whose right analysis is in `analysis_sets`.
-        certainty: Of recall and precision; None for recall on average, and a precision of 95 %.
+        certainty: Certainty of recall and precision; None for recall on average, and a precision of
+            95 %.
         by_label: Promise the recall of each label.
         trained_on: Texts of the training data, of a pipeline that does not know them. As those that
             it knows, they are left out.
@@ -107,7 +108,7 @@ class Promises:
     def new(
         self, nlp: Language, name: str, examples: Iterable[Example]
     ) -> tuple[list[Example], list[str]]:
-        """Leave out what the pipeline has seen, as `new_examples`."""
+        """Leave out examples of texts that the pipeline has seen in its training."""
         settings = {key: getattr(self, key) for key in ("trained_on", "held_out", "count_dev")}
         return new_examples(nlp, name, examples, **settings)
 
@@ -116,10 +117,10 @@ def promise(nlp: Language, name: str, examples: Sequence[Example], promises: Pro
     """Fit the thresholds that keep promises, and store both in the component.
 
     Args:
-        examples: Those to calibrate on; nothing else may have been fitted to them. The components
-            before this one must have processed their `predicted` docs. Those of texts that the
-            pipeline has seen in its training are left out, with a warning; gold entities of labels
-            that the component does not predict do not count.
+        examples: Examples to calibrate on; nothing else may have been fitted to them. The
+            components before this one must have processed their `predicted` docs. Examples of texts
+            that the pipeline has seen in training are left out, with a warning; gold entities of
+            labels that the component does not predict do not count.
 
     Returns:
         A row for each promise: its "kind", and the "label" if it is the recall of one; its "level",
@@ -129,10 +130,9 @@ def promise(nlp: Language, name: str, examples: Sequence[Example], promises: Pro
         recall that is left, or analyses per document.
 
     Raises:
-        InputError: As `require_flat` and `new_examples`, for too few documents, and if a promise
-            would need too many candidates or analyses.
-
-    The component is then as before.
+        InputError: For overlapping entities, too few documents, no new ones, unknown training data,
+            and a promise that would need too many candidates or analyses. The component is then as
+            before.
     """
     require_flat(recognizer(nlp, name))
     new, compared_with = promises.new(nlp, name, examples)

@@ -36,7 +36,8 @@ def recall_threshold(
     most `risk`.
 
     Args:
-        probabilities: Those of the gold entities of each document, at least one in each.
+        probabilities: The probabilities of the gold entities of each document, at least one in
+            each.
         certainty: None if this should hold on average over documents to calibrate on (conformal
             risk control); otherwise it holds with this probability over them.
 
@@ -99,7 +100,7 @@ def coverage_threshold(probabilities: NDArray[np.float64], risk: float) -> float
     The gold analysis of a new document is below it with a probability of at most `risk`.
 
     Args:
-        probabilities: (n,), those of the gold analyses of n documents.
+        probabilities: (n,), the probabilities of the gold analyses of n documents.
 
     Returns:
         None if there are too few documents.

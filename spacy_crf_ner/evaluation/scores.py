@@ -65,8 +65,8 @@ def score_matchings(docs: Sequence[DocEntities], labels: Sequence[str]) -> dict[
     nervaluate matches in text order. For the scores of a label, it uses only entities of this
     label. It ignores overlaps of less than a hundredth of the gold entity.
 
-    Each has "micro", "macro" (the mean over labels) and "per_type", by label. Each of these has
-    "precision", "recall" and "f1", None if undefined, the numbers of "gold" and "predicted"
+    Each result has "micro", "macro" (the mean over labels) and "per_type", by label. Each of these
+    has "precision", "recall" and "f1", None if undefined, the numbers of "gold" and "predicted"
     entities, and "correct", the points.
 
     Returns:
@@ -106,7 +106,7 @@ def score_strictly(counts: NDArray[np.int64], labels: Sequence[str]) -> dict[str
     first gold one that it overlaps, so that the order of the entities changes the scores.
 
     Returns:
-        "strict", as `score_matchings` does.
+        The result of `score_matchings` for "strict" alone.
     """
     rows = counts.sum(0).astype(np.float64)
     return {"strict": _scores(rows.sum(0), rows, labels)}

@@ -30,21 +30,26 @@ def explain(
         label: The label whose chain to show, in the outermost layer, if entities may overlap.
 
     Returns:
-        Plain values, with None for illegal scores: "text", "component", "label", "tokens" (T),
-        "tags" (C). "transitions" (C, C), indexed [from, to], "start" and "end" (C): the learned
-        scores; all zeros if the decoder is a softmax. "emissions" (T, C): the score of each tag at
-        each token. "scores" (T, C): the score of the best path that ends in this tag at this token:
-        scores[t][j] = max_i(scores[t-1][i] + transitions[i][j]) + emissions[t][j], and start[j] +
-        emissions[0][j] at the first token. "backpointers" (T, C): the tag i of that maximum, as an
-        index into "tags". "path" (T): the tags of the best path, found along the backpointers from
-        the end. "score": the score of the path, including the end score; None without tokens.
-        "marginals" (T, C): the posterior probability of each tag, at the temperature. "analyses":
-        the n most probable analyses, the best first: "probability", its logarithm
-        "log_probability", and "entities", each with "start", "end" (characters), "text" and
-        "label", of all labels. No thresholds apply.
+        Plain values, with None for illegal scores, for T tokens and C tags:
+
+        - "text", "component", "label", "tokens" (T), "tags" (C): what is shown.
+        - "transitions" (C, C), indexed `[from, to]`, "start" and "end" (C): the learned scores; all
+            zeros if the decoder is a softmax.
+        - "emissions" (T, C): the score of each tag at each token.
+        - "scores" (T, C): the score of the best path that ends in this tag at this token:
+            `scores[t][j] = max_i(scores[t-1][i] + transitions[i][j]) + emissions[t][j]`, and
+            `start[j] + emissions[0][j]` at the first token.
+        - "backpointers" (T, C): the tag i of that maximum, as an index into "tags".
+        - "path" (T): the tags of the best path, found along the backpointers from the end.
+        - "score": the score of the path, including the end score; None without tokens.
+        - "marginals" (T, C): the posterior probability of each tag, at the temperature.
+        - "analyses": the n most probable analyses, the best first: "probability", its logarithm
+            "log_probability", and "entities", each with "start", "end" (characters), "text" and
+            "label", of all labels. No thresholds apply.
 
     Raises:
-        ValueError: As `require_recognizer`, for n below 1, and as the component's `trellis`.
+        ValueError: If the pipeline has no such component, or several and none is named; for n below
+            1; and for a label where entities do not overlap, or none where they do.
     """
     name = require_recognizer(nlp, name)
     pipe = recognizer(nlp, name)

@@ -51,8 +51,8 @@ def bilstm_crf(
     Args:
         tok2vec: A layer from docs to one vector per token, such as a listener to a transformer.
         rnn: Recurrent encoder: "lstm", "gru", "rnn" or "none".
-        hidden_width: Its width per direction.
-        depth: Its number of layers.
+        hidden_width: Width of the recurrent encoder per direction.
+        depth: Number of its layers.
         bidirectional: Whether it reads in both directions, or only from left to right.
         dense_width: Width of a dense layer with ReLU between encoder and projection; 0 for none.
         dropout: Dropout rate on the input and output of the recurrent encoder; None uses the rate
@@ -105,8 +105,18 @@ def rnn_encoder(
 ) -> Model[list[Doc], list[Floats2d]]:
     """Build `spacy-crf-ner.RNNEncoder.v1`: a recurrent encoder over token vectors, as a tok2vec.
 
-    Any spaCy component can use it, such as a text classifier or a tagger. The settings are those
-    of `spacy-crf-ner.BiLSTMCRF.v1`.
+    Any spaCy component can use it, such as a text classifier or a tagger.
+
+    Args:
+        tok2vec: A layer from docs to one vector per token, such as a listener to a transformer.
+        rnn: Recurrent encoder: "lstm", "gru" or "rnn".
+        hidden_width: Its width per direction.
+        depth: Its number of layers.
+        bidirectional: Whether it reads in both directions, or only from left to right.
+        dropout: Dropout rate on its input and output; None uses the rate of the update.
+        mixed_precision: Train in 16 bits on a GPU: True, "auto" or "bf16"; no effect on a CPU.
+        precision: Precision in prediction: "fp32", "bf16", "fp16" on a GPU, or "auto"; None for the
+            precision of its weights.
 
     Raises:
         InputError: For a setting out of its range.

@@ -25,7 +25,7 @@ NEW_TAG_MARGIN = 5.0
 
 @dataclass(frozen=True)
 class BiLSTMCRFConfig:
-    """The settings of the network, as in `spacy-crf-ner.BiLSTMCRF.v1`.
+    """The settings of the network, with the names that `spacy-crf-ner.BiLSTMCRF.v1` has.
 
     Raises:
         InputError: For a value out of its range.
@@ -123,7 +123,7 @@ def _encode_packed(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _encode_padded(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
-    """Encode the tokens of each doc as `_encode_packed` does, faster on a CPU: (N, nI) -> (N, nO).
+    """Encode the tokens of each doc in padded batches, faster on a CPU: (N, nI) -> (N, nO).
 
     On a CPU, oneDNN has an LSTM for docs of equal length, and torch's backward pass over packed
     docs allocates a gradient for all tokens at every time step. So docs of similar length are

@@ -76,7 +76,12 @@ class CharLSTM(nn.Module):
         self.lstm = nn.LSTM(nI, nO // 2, batch_first=True, bidirectional=True)
 
     def forward(self, letters: Tensor, chars: Tensor) -> Tensor:
-        """Encode words, as `CharCNN` does: (U, nO), also if the LSTM computes in 16 bits."""
+        """Encode words: (U, nO), also if the LSTM computes in 16 bits.
+
+        Args:
+            letters: (K + 1, nI), vectors of the characters; row 0 is zeros.
+            chars: (U, L) int64, their numbers; 0 after the end of a word.
+        """
         lengths = (chars > 0).sum(1).cpu()
         vectors = F.embedding(chars, letters).to(self.lstm.all_weights[0][0].dtype)
         packed = pack_padded_sequence(vectors, lengths, batch_first=True, enforce_sorted=False)

@@ -36,8 +36,9 @@ class Device(NamedTuple):
     """A device, and what it computes in.
 
     Attributes:
-        name: Its kind, model and size.
-        facts: By precision, whether it has it; "auto" and "training": what is chosen, and why.
+        name: Kind, model and size of the device.
+        facts: For each precision, whether the device has it; "auto" and "training": what is chosen,
+            and why.
     """
 
     name: str

@@ -107,7 +107,7 @@ def _sums(table: nn.EmbeddingBag, rows: Tensor) -> Tensor:
 
 
 def _read_cnn(reader: CharCNN, letters: Tensor, chars: Tensor) -> Tensor:
-    """As `CharCNN.forward`, with operations that ONNX has."""
+    """Encode words by the CNN, with operations that ONNX has: (U, nO)."""
     before, here, after = reader.multiplied(letters)
     padded = F.pad(chars, (1, 1))
     read = F.embedding(padded[:, :-2], before) + F.embedding(chars, here)  # (U, L, nO)
@@ -116,7 +116,7 @@ def _read_cnn(reader: CharCNN, letters: Tensor, chars: Tensor) -> Tensor:
 
 
 def _read_lstm(reader: CharLSTM, letters: Tensor, chars: Tensor) -> Tensor:
-    """As `CharLSTM.forward`, for words that are padded."""
+    """Encode padded words by the LSTM, with operations that ONNX has: (U, nO)."""
     lengths, steps = (chars > 0).sum(1), chars.T  # (L, U)
     Y = read_padded(reader.lstm, F.embedding(steps, letters).flatten(0, 1), lengths)
     width, words = reader.lstm.hidden_size, torch.arange(lengths.shape[0])

@@ -192,7 +192,7 @@ class PredictionShim(PyTorchShim):
         """The precision, with "auto" resolved once for a type of device; None for the weights' own.
 
         Raises:
-            InputError: As `require_available`.
+            InputError: If the device does not support the precision, or its packages are missing.
         """
         if self.precision is None:
             return None
@@ -222,8 +222,8 @@ class PredictionShim(PyTorchShim):
         """Update the weights with their gradients.
 
         Args:
-            optimizer: Or the function by which `nlp.rehearse` collects gradients. It keeps them,
-                and gets copies, as the shim sets its own to zero.
+            optimizer: An optimizer, or the function by which `nlp.rehearse` collects gradients. It
+                keeps them, and gets copies, as the shim sets its own to zero.
         """
         self.invalidate()
         if _update_together(self, optimizer):
@@ -240,8 +240,8 @@ class PredictionShim(PyTorchShim):
         """Use other weights temporarily, such as an optimizer's averages.
 
         Args:
-            params: By the key that an optimizer has for weights: the id of the shim, and their
-                name. thinc's shim expects other keys, so that averages have no effect there.
+            params: The weights by the key that an optimizer has for them: the id of the shim, and
+                their name. thinc's shim expects other keys, so that averages have no effect there.
         """
         named = self._model.named_parameters() if self._model is not None else ()
         own = [(weights, weights.data, params.get((self.id, name))) for name, weights in named]

@@ -77,8 +77,6 @@ def torch_layer(
 ) -> Model[InT, OutT]:
     """Make a layer from a module that is built when its dimensions are known.
 
-    The other settings are those of `spacy-crf-ner.BiLSTMCRF.v1`.
-
     Args:
         build: Makes the module from its dimensions.
         convert_inputs: Returns the arguments of the module and a callback for their gradient.
@@ -87,6 +85,9 @@ def torch_layer(
             PyTorchWrapper.
         init: Initializes the layer with `TorchShim.build_module`.
         nO: The width of the output, if it is known.
+        mixed_precision: Train in 16 bits on a GPU: True, "auto" or "bf16".
+        precision: Precision in prediction: "fp32", "bf16", "fp16", "auto"; None for the precision
+            of the weights.
 
     Raises:
         InputError: For an unknown precision.

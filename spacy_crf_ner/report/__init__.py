@@ -38,7 +38,7 @@ def write_report(results: dict[str, Any], out: Path) -> list[Path]:
         The three paths.
 
     Raises:
-        InputError: As `require_report`.
+        InputError: If the report cannot be written, or the extra `report` is missing.
     """
     require_report(out)
     texts = {

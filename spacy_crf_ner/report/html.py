@@ -130,11 +130,11 @@ def review_page(findings: Sequence[dict[str, Any]], title: str, summary: str, me
     """Render gold annotation that is probably wrong, in this order.
 
     Args:
-        findings: As in the list of `error_analysis.errors`, each with "gold_probability" and
+        findings: Errors as `error_analysis.errors` lists them, each with "gold_probability",
             "log_odds" and "support".
-        title: Heading, and the paragraphs under it.
-        summary: Heading, and the paragraphs under it.
-        method: Heading, and the paragraphs under it.
+        title: Heading of the page.
+        summary: First paragraph under it.
+        method: Second paragraph under it.
 
     Returns:
         One self-contained page.

@@ -108,8 +108,8 @@ def coverage_curve(curve: Sequence[dict[str, Any]], promises: dict[str, dict[str
     """Draw the share of gold entities among candidates against the number of candidates.
 
     Args:
-        curve: Parts of the result of `coverage.coverage`.
-        promises: Parts of the result of `coverage.coverage`.
+        curve: The "curve" of the result of `coverage.coverage`.
+        promises: Its "promises".
 
     Returns:
         An SVG element: a curve with a point for each threshold, and a line at the promise.

@@ -115,7 +115,7 @@ def left_out(number: int) -> str:
 
 
 def method(results: dict[str, Any]) -> str:
-    """Describe the scores."""
+    """Return the footnote: units, matching rule, interval method."""
     intervals = results["intervals"]
     return (
         "Scores are in percent. An entity is right if its boundaries and its label are right. "

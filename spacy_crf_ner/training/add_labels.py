@@ -13,11 +13,12 @@ def add_labels(labels: list[str], component: str = "ner") -> Callable[[Language]
 
     A component that is sourced from a trained pipeline gets more labels, before it is trained on.
 
-    The callback raises InputError if the component is missing or not trained, and as `add_label`.
+    The callback raises InputError if the component is missing or not trained, and for a label that
+    is empty or begins with "!".
 
     Args:
         labels: The labels; those that it has already remain as they are.
-        component: Its name.
+        component: Name of the component.
     """
 
     def after_init(nlp: Language) -> Language:

@@ -58,9 +58,9 @@ def train_folds(
     """Train with a config on all docs but those of a fold, for each fold.
 
     Args:
-        config: As for `spacy train`, with readers of the training and the dev corpus that have a
-            path. Other paths in it, such as those of vectors, must exist. A student is trained on
-            gold alone.
+        config: A config for `spacy train`, with readers of the training and the dev corpus that
+            have a path. Other paths in it, such as those of vectors, must exist. A student is
+            trained on gold alone.
         docs: Gold docs. A tenth of those to train on chooses the checkpoint.
         fold_of: The fold of each doc.
         negative_key: The key in `doc.spans` of negative spans; None for none. Those with a label
@@ -120,12 +120,13 @@ def train_held_out(
 
     Args:
         nlp: The trained pipeline, with its config.
-        examples: Of its training docs.
-        folds: Their number.
+        examples: Examples of its training docs.
+        folds: Number of folds.
         name: Its `crf_ner` component; None for the only one.
 
     Raises:
-        InputError: As `require_recognizer`, `require_not_frozen`, `divide` and `train_folds`.
+        InputError: If the pipeline has no such component, or a frozen one; for fewer different
+            texts than folds; and for a config whose corpora have no path.
     """
     name = require_recognizer(nlp, name)
     require_not_frozen(nlp, name)

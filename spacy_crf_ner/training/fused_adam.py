@@ -52,8 +52,8 @@ def fused_step(
     threads.
 
     Args:
-        weights: Arrays for which `is_large` is true.
-        gradient: Arrays for which `is_large` is true.
+        weights: Array for which `is_large` is true; it is updated.
+        gradient: Array of the same shape.
     """
     fused_steps(optimizer, [key], [to_tensor(weights)], [to_tensor(gradient)], lr_scale)
     give_to_thinc(optimizer, key)
@@ -70,10 +70,8 @@ def fused_steps(
     """Do the step of `fused_step` for many weights; on a GPU, in few kernels and without a wait.
 
     Args:
-        weights: Contiguous float32 tensors, with as many updates before as one another. The
-            gradients are not set to zero.
-        gradients: Contiguous float32 tensors, with as many updates before as one another. The
-            gradients are not set to zero.
+        weights: Contiguous float32 tensors, all with the same number of updates before.
+        gradients: Contiguous float32 tensors, which are not set to zero.
     """
     averages: Any = optimizer.averages
     for key, of_key in zip(keys, weights):
@@ -103,7 +101,7 @@ def give_to_thinc(optimizer: Optimizer, key: KeyT) -> None:
 
 
 def _tables(optimizer: Optimizer) -> list[dict[KeyT, Any]]:
-    """The moments and averages, by the weights."""
+    """Return thinc's per-parameter state tables (mom1, mom2, averages)."""
     kept = optimizer.mom1, optimizer.mom2, optimizer.averages
     return [cast(Any, of) for of in kept if of is not None]
 

@@ -42,11 +42,11 @@ def labelled_corpora(
             stored.
         weights: How often the docs of each corpus are read in an epoch: once, unless given. 2.5
             reads all of them twice, and a random half of them once more.
-        gold_preproc: As for `spacy.Corpus.v1`, for each corpus.
-        max_length: As for `spacy.Corpus.v1`, for each corpus.
-        limit: As for `spacy.Corpus.v1`, for each corpus.
-        augmenter: As for `spacy.Corpus.v1`, for each corpus.
-        seed: Of the choice of docs, which is the same in each epoch.
+        gold_preproc: Split docs into sentences, with gold tokens.
+        max_length: Split docs of more tokens into sentences; 0 for no limit.
+        limit: Number of examples to read of each corpus; 0 for all.
+        augmenter: Changes the examples, or adds some; None for none.
+        seed: Seed of the choice of docs, which is the same in each epoch.
         spans_key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
 
     Raises:

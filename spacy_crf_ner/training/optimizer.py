@@ -95,9 +95,9 @@ class GroupedAdam(Optimizer):
         learn_rate: A number or schedule.
         L2: Weight decay: a step shrinks weights by this share of themselves, times the learning
             rate.
-        beta1: The parameters of Adam.
-        beta2: The parameters of Adam.
-        eps: The parameters of Adam.
+        beta1: Decay of the mean of the gradients.
+        beta2: Decay of the mean of their squares.
+        eps: Added to the denominator of a step.
         grad_clip: The largest norm of the gradient of each parameter; a larger one is scaled down
             to it. 0 for none.
         L2_is_weight_decay: Decay weights as AdamW does; else add L2 times the weights to their
@@ -163,8 +163,8 @@ class GroupedAdam(Optimizer):
 
         Args:
             key: The id of the layer, and the name of the weights in it.
-            weights: Arrays of one shape.
-            gradient: Arrays of one shape.
+            weights: Array of the weights; it is changed.
+            gradient: Array of the same shape; it is set to zero.
             lr_scale: Multiplies the learning rate.
 
         Returns:
@@ -185,7 +185,7 @@ class GroupedAdam(Optimizer):
         """Update the parameters of a module on a GPU, all of a group in a few kernels.
 
         Args:
-            parameters: With gradients, which are not set to zero.
+            parameters: Parameters with gradients, which are not set to zero.
 
         Returns:
             Whether it did: not for other settings than those of Adam with decoupled decay, nor for

@@ -39,12 +39,12 @@ def taught_corpus(
 
     Args:
         path: The folder of the teachers' scores.
-        weight: Of the divergence from the teachers. The weight of the gold entities, in docs that
-            have them, is 1 - weight.
+        weight: Weight of the divergence from the teachers. The weight of the gold entities, in docs
+            that have them, is 1 - weight.
         temperature: Divides the scores of the teachers and of the student. A higher one gives more
             weight to less probable entities.
         hold_out: If not 0, docs 0, n, 2n, ... of the corpus are left out, to measure agreement on.
-        seed: Of the order of the docs.
+        seed: Seed of the order of the docs.
 
     Raises:
         InputError: For numbers out of their range; and when it reads, for a damaged file, and for

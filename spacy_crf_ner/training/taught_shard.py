@@ -31,7 +31,7 @@ class TaughtShard(NamedTuple):
 
     Attributes:
         docs: B gold docs; their entities may be missing.
-        checksums: Of the tokens that the teachers read, for each doc.
+        checksums: Checksums of the tokens that the teachers read, for each doc.
         teachers: What their scores have in common.
         emissions: The scores of the tags, (T, C) for each teacher of each doc.
     """
@@ -88,7 +88,7 @@ def find_shards(folder: Path) -> list[Path]:
 
 
 def count_docs(file: Path) -> int:
-    """Count the docs of a shard; errors as `read_shard`."""
+    """Count the docs of a shard. Raises InputError for a damaged one, OSError for a missing one."""
     with _opened(file) as arrays:
         return len(arrays["checksums"])
 

@@ -41,12 +41,12 @@ class Trial(NamedTuple):
     """A training that has ended.
 
     Attributes:
-        number: From 0; its folder has this name.
+        number: Number of the trial, from 0; its folder has this name.
         settings: What was tried, by dotted names.
-        score: On dev, of the best checkpoint, as `[training.score_weights]` has it; None if the
-            training failed.
+        score: Score of the best checkpoint on dev, weighted by `[training.score_weights]`; None if
+            the training failed.
         scores: What it consists of.
-        seconds: Of the training.
+        seconds: Duration of the training.
     """
 
     number: int
@@ -109,15 +109,15 @@ def tune(
     run of `spacy train` in a process of its own.
 
     Args:
-        config: As for `spacy train`, not interpolated.
+        config: A config for `spacy train`, not interpolated.
         output: Folder. `trials.jsonl` has a line for each trial. The folder of a trial has its
             config and what it has printed; if it is the best one, also its pipeline, `model-best`.
         space: For each setting its choices, or a dict of `low` and `high`, and optionally `log`, to
             search in the logarithm, or `step`. None for `search_space(config)`.
-        trials: Their number, with those of earlier calls.
-        minutes: After which no further trial begins.
-        seed: Of the search. The config has the seed of the trainings.
-        gpu_id: To train on; -1 for the CPU.
+        trials: Number of trials, with those of earlier calls.
+        minutes: Minutes after which no further trial begins.
+        seed: Seed of the search. The config has the seed of the trainings.
+        gpu_id: GPU to train on; -1 for the CPU.
         code: Python file that each training imports first.
         resume: Continue a search in the folder, with the same config, space and seed.
         on_trial: Called after each trial of this call.

@@ -111,7 +111,9 @@ def _split(
     """Yield the wordpieces, hidden states and alignment of each doc, with a row for each window.
 
     Args:
-        hidden: (P, H). tokens, aligned: (A,), as `align` returns them.
+        hidden: (P, H), the hidden states of all wordpieces.
+        tokens: (A,), the token of each pair.
+        aligned: (A,), the wordpiece of each pair.
     """
     sizes = [len(of_doc) for of_doc in windows]
     doc_of = np.repeat(np.arange(len(docs)), sizes)  # (W,)

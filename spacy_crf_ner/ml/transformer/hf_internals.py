@@ -32,7 +32,7 @@ def restore_merges(tokenizer: Any, folder: Path) -> None:
     """Write the merges of a slow tokenizer into a folder if their file is gone.
 
     Args:
-        tokenizer: Its `merges_file` is set to the new file.
+        tokenizer: A slow tokenizer; its `merges_file` is set to the new file.
     """
     file, ranks = (getattr(tokenizer, name, None) for name in ("merges_file", "bpe_ranks"))
     if file is None or ranks is None or Path(file).exists():

@@ -76,9 +76,8 @@ def transformer_model(
 ) -> Model[list[Doc], FullTransformerBatch]:
     """Build `spacy-crf-ner.TransformerModel.v1`: a transformer with exact alignment.
 
-    The other settings are those of `spacy-transformers.TransformerModel.v3`. The alignment is also
-    exact for a slow tokenizer with PhoBERT's continuation marks. In training on a CPU, windows of
-    similar length share a batch, so that dropout draws other random numbers.
+    The alignment is also exact for a slow tokenizer with PhoBERT's continuation marks. In training
+    on a CPU, windows of similar length share a batch, so that dropout draws other random numbers.
 
     Args:
         mixed_precision: True trains in bfloat16 on a GPU of compute capability 8.0 or later, and in
@@ -89,6 +88,11 @@ def transformer_model(
             one on this hardware. Windows of similar length then share a batch, and only the last
             hidden state is computed. None predicts as spacy-transformers does. It does not affect
             training. `spacy_crf_ner.accelerate` sets it.
+        name: Local folder or hub name of the transformer.
+        get_spans: The windows of docs that it reads.
+        tokenizer_config: Keyword arguments of its tokenizer.
+        transformer_config: Keyword arguments of its config.
+        grad_scaler_config: Settings of the scaling of gradients in float16.
 
     Returns:
         A layer from docs to the output of the transformer.
@@ -132,8 +136,19 @@ def tok2vec_transformer(
 ) -> Model[list[Doc], list[Floats2d]]:
     """Build `spacy-crf-ner.Tok2VecTransformer.v1`: a transformer for one component alone.
 
-    `nlp.replace_listeners` builds one in place of a listener. The settings are those of
-    `spacy-crf-ner.TransformerModel.v1` and `spacy-transformers.Tok2VecTransformer.v3`.
+    `nlp.replace_listeners` builds one in place of a listener.
+
+    Args:
+        name: Local folder or hub name of the transformer.
+        get_spans: The windows of docs that it reads.
+        tokenizer_config: Keyword arguments of its tokenizer.
+        pooling: From the hidden states of the wordpieces of a token to its vector.
+        grad_factor: Multiplies the gradients of the transformer; 0 freezes it.
+        transformer_config: Keyword arguments of its config.
+        mixed_precision: Train in 16 bits: True or "auto" on a GPU, "bf16" also on a CPU.
+        grad_scaler_config: Settings of the scaling of gradients in float16.
+        precision: Precision in prediction: "fp32", "bf16", "fp16", "int8" or "auto"; None predicts
+            like spacy-transformers.
 
     Returns:
         A layer from docs to one vector per token, (T, H) for each doc.

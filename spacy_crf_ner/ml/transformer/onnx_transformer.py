@@ -42,8 +42,11 @@ def onnx_transformer(
 class OnnxTransformerShim(OnnxShim):
     """A transformer in ONNX Runtime.
 
-    state: Also has "tokenizer", as the library tokenizers stores it, "max_length", the number of
-        wordpieces of a window that are read, and "pad_id", the id of a wordpiece for padding.
+    Args:
+        state: The network as bytes, "onnx"; the "tokenizer", as the library tokenizers stores it;
+            "max_length", the number of wordpieces of a window that are read; and "pad_id", the id
+            of a wordpiece for padding.
+        types: What the layer stores beside the network.
     """
 
     _tokenizer: tuple[str, Any] = ("", None)

@@ -92,7 +92,7 @@ class TransformerShim(MixedPrecisionShim, PredictionShim, HFShim):
             return transformer_to_bytes(self._hfmodel)
 
     def from_bytes(self, bytes_data: bytes) -> "TransformerShim":
-        """Read tokenizer and weights. Raises InputError as `transformer_from_bytes`."""
+        """Read tokenizer and weights. Raises InputError for bytes that cannot be used safely."""
         self._hfmodel = transformer_from_bytes(bytes_data, self)
         self.load_module(self._hfmodel.transformer)
         return self

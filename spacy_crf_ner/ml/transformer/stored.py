@@ -98,7 +98,7 @@ def transformer_from_bytes(data: bytes, shim: HFShim) -> HFObjects:
     """Read what `transformer_to_bytes` wrote; weights are on the CPU.
 
     Args:
-        shim: Its classes make the transformer and the tokenizer.
+        shim: The shim whose classes make the transformer and the tokenizer.
 
     Raises:
         InputError: For other bytes, for settings that run code, and for files whose names are not

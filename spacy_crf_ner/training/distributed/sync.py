@@ -97,7 +97,7 @@ def drop_gradients(nlp: Language) -> None:
 
 
 def broadcast_weights(nlp: Language, group: ProcessGroup) -> None:
-    """Copy the weights of rank 0 to all ranks; raises InputError as `set_weights`."""
+    """Copy the weights of rank 0 to all ranks; raises InputError if names or shapes differ."""
     if group.size > 1:
         weights = {name: tensor.cpu() for name, tensor in get_weights(nlp).items()}
         set_weights(nlp, group.broadcast(weights))
