@@ -65,13 +65,13 @@ def suggest(
         model: Folder or package of a pipeline.
         inputs: Files, globs, folders or URIs: .txt, .jsonl, .csv, .tsv, also .gz and .zst;
             .parquet; .spacy.
+        output: New folder for "tasks", the most valuable first; "sample", the random ones;
+            errors.jsonl, the documents that could not be read or scored; and summary.json.
         settings: How documents are read and predicted.
+        tool: The format of the tasks, one of `TOOLS`.
         workers: Processes, each with one thread and its own copy of the model; 0 chooses the
             number.
         gpu_ids: The GPUs that the workers share; empty for none.
-        output: New folder for "tasks", the most valuable first; "sample", the random ones;
-            errors.jsonl, the documents that could not be read or scored; and summary.json.
-        tool: The format of the tasks, one of `TOOLS`.
         on_progress: Called after each shard; its words are the tokens of the units.
 
     Returns:

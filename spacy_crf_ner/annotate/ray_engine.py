@@ -42,13 +42,13 @@ def annotate_on_ray(
             .parquet; .spacy.
         output: Folder for part-000000.jsonl and so on, errors.jsonl and summary.json, which every
             machine can write to.
+        settings: How documents are read, annotated and written.
         address: Address of the cluster: host:port, or "auto" on one of its machines. None uses the
             environment variable RAY_ADDRESS or, if it is not set, starts Ray on this machine. If
             Ray is already initialized in this program, the address is not used.
         workers: Actors, each with one CPU and its own copy of the model; 0 for one per CPU, or GPU,
             of the cluster.
         gpus: Each worker also has a GPU.
-        settings: How documents are read, annotated and written.
         resume: Continue an earlier, interrupted run and keep its finished shards.
         restart: Remove the output of an earlier run.
         on_progress: Called when a worker has loaded the model, and after each shard.

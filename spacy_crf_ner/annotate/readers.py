@@ -50,9 +50,9 @@ class Item:
         line: Its first line, from 1; its number in .parquet and .spacy; None for a whole file.
         row: The record; None if it cannot be read, and for a blank line.
         reason: Why it cannot be read; "" for a record, and for a blank line.
-        id: The id of a record without a text.
         position: Approximate number of stored bytes of the file read so far.
         file: Path or URI, as it was found.
+        id: The id of a record without a text.
     """
 
     line: int | None

@@ -145,8 +145,8 @@ def compare(
 
     Args:
         results: The result of `evaluate` for the old model.
-        other: The result of `evaluate` for the new model.
         examples: The examples that the old model has annotated.
+        other: The result of `evaluate` for the new model.
         other_examples: The examples that the new model has annotated.
 
     Returns:

@@ -84,8 +84,8 @@ def wilson(correct: int, number: int) -> tuple[float, float]:
     """Return Wilson's interval of a share, at `LEVEL` (Wilson 1927, JASA 22).
 
     Args:
-        number: Number of all, at least 1.
         correct: Number of correct ones.
+        number: Number of all, at least 1.
     """
     z = NormalDist().inv_cdf((1 + LEVEL) / 2)
     p, z2 = correct / number, z * z / number

@@ -80,19 +80,19 @@ def transformer_model(
     on a CPU, windows of similar length share a batch, so that dropout draws other random numbers.
 
     Args:
-        mixed_precision: True trains in bfloat16 on a GPU of compute capability 8.0 or later, and in
-            float16 on an older one, with scaled gradients; it has no effect on a CPU. "bf16" trains
-            in bfloat16, also on a CPU. "auto" is True on a GPU, and "bf16" on a CPU where it is
-            faster, which is measured before the first update.
-        precision: The precision of prediction: "fp32", "bf16", "fp16", "int8", or "auto" for a fast
-            one on this hardware. Windows of similar length then share a batch, and only the last
-            hidden state is computed. None predicts as spacy-transformers does. It does not affect
-            training. `spacy_crf_ner.accelerate` sets it.
         name: Local folder or hub name of the transformer.
         get_spans: The windows of docs that it reads.
         tokenizer_config: Keyword arguments of its tokenizer.
         transformer_config: Keyword arguments of its config.
+        mixed_precision: True trains in bfloat16 on a GPU of compute capability 8.0 or later, and in
+            float16 on an older one, with scaled gradients; it has no effect on a CPU. "bf16" trains
+            in bfloat16, also on a CPU. "auto" is True on a GPU, and "bf16" on a CPU where it is
+            faster, which is measured before the first update.
         grad_scaler_config: Settings of the scaling of gradients in float16.
+        precision: The precision of prediction: "fp32", "bf16", "fp16", "int8", or "auto" for a fast
+            one on this hardware. Windows of similar length then share a batch, and only the last
+            hidden state is computed. None predicts as spacy-transformers does. It does not affect
+            training. `spacy_crf_ner.accelerate` sets it.
 
     Returns:
         A layer from docs to the output of the transformer.
