@@ -139,7 +139,7 @@ class TagScheme:
             lengths: (S,) numbers of tokens, at least 1, the longest L.
 
         Returns:
-            (S, L), TAG_MISSING (-1) after their ends.
+            Tag ids (S, L), TAG_MISSING (-1) after their ends.
         """
         steps, last = np.arange(lengths.max(initial=1)), lengths[:, None] - 1
         first = np.where(last == 0, POSITIONS.index("U"), POSITIONS.index("B"))
@@ -286,7 +286,7 @@ def _complement(masks: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
         masks: Each (W, C).
 
     Returns:
-        (R, W, C).
+        The disjoint sets as masks, (R, W, C).
     """
     parts = [np.ones_like(masks[0])]
     for mask in masks:

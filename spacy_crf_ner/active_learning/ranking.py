@@ -284,7 +284,7 @@ def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> It
     """Make the units of a piece of a document, which begins at a character of it.
 
     Raises:
-        ValueError: If it was cut within a token, and for an entity that ends within one.
+        ValueError: If the piece was cut within a token, and for an entity that ends within one.
     """
     found: list[_Measured] = [part.result for part in parts]
     tokens = [token for each in found for token in each.tokens]

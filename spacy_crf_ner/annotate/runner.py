@@ -182,7 +182,7 @@ def pipe_docs(nlp: Language, batch: Sequence[Part]) -> list[Doc]:
     """Make and annotate the Doc of each part.
 
     Raises:
-        ValueError: If the pipeline drops one, or changes its text.
+        ValueError: If the pipeline drops a Doc, or changes its text.
     """
     # Annotate a copy: a failure can leave a Doc partly annotated.
     texts = [part.text.copy() if isinstance(part.text, Doc) else part.text for part in batch]

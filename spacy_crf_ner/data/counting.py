@@ -84,7 +84,7 @@ def find_counting(texts: Iterable[tuple[Doc, Sequence[RawSpan]]], where: str) ->
             decide.
 
     Returns:
-        CHARACTERS if nothing speaks against it.
+        The way to count; CHARACTERS if nothing speaks against it.
 
     Raises:
         CorpusError: If more than `MIXED` of the spans that decide between two ways speak for the

@@ -91,7 +91,8 @@ def _part(path: Path) -> str:
     """Read the part from a word of a name: train, my_train.txt, eng.testa, test-00001.conll.
 
     Returns:
-        "corpus" if the name of a folder or of a corpus names no part, and "" for other files.
+        The part; "corpus" if the name of a folder or of a corpus names none, and "" for other
+        files.
     """
     *stem, extension = re.split(r"[._-]+", path.name.lower())
     known = extension in (*EXTENSIONS, SUFFIX[1:], "ann")

@@ -27,7 +27,7 @@ class Split:
             documents may be in several parts, and scores too high.
 
     Raises:
-        InputError: For an unknown way, and for shares that are negative or do not sum to 1.
+        InputError: For an unknown `by`, and for shares that are negative or do not sum to 1.
     """
 
     shares: Sequence[float] = (0.8, 0.1, 0.1)

@@ -170,7 +170,7 @@ def load_teachers(
     """Load pipelines, and keep them for the next shard of the process.
 
     Raises:
-        InputError: For one without the component.
+        InputError: For a pipeline without the component.
     """
     key = teachers, gpu_id, precision, component
     if key not in _loaded:

@@ -42,7 +42,7 @@ def recall_threshold(
             risk control); otherwise it holds with this probability over them.
 
     Returns:
-        None if there are too few documents.
+        The threshold; None if there are too few documents.
 
     Sources: Angelopoulos et al. (2022), "Conformal Risk Control"; Bates et al. (2021),
     "Distribution-Free, Risk-Controlling Prediction Sets".
@@ -103,7 +103,7 @@ def coverage_threshold(probabilities: NDArray[np.float64], risk: float) -> float
         probabilities: (n,), the probabilities of the gold analyses of n documents.
 
     Returns:
-        None if there are too few documents.
+        The threshold; None if there are too few documents.
 
     Source: Vovk et al. (2005), "Algorithmic Learning in a Random World": split conformal
     prediction.

@@ -16,7 +16,7 @@ def read_config(path: Path, overrides: dict[str, Any] = NOTHING) -> Config:
 
     Raises:
         InputError: For a file that is not UTF-8.
-        ConfigValidationError: For one that is no config, or lacks a section of the overrides.
+        ConfigValidationError: For a file that is no config, or lacks a section of the overrides.
     """
     try:
         return load_config(path, overrides, interpolate=False)

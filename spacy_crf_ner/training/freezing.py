@@ -127,7 +127,7 @@ def _freeze(module: Any, layers: int, component: str) -> None:
 
 
 def _layer_index(name: str) -> int | None:
-    """Return the layer of a weight: 0 for the embeddings, i + 1 for layer i, counted from 0.
+    """Find the layer of a weight in a transformer.
 
     Args:
         name: The name of the weight in a torch module, in the style of Hugging Face's encoders,
@@ -135,7 +135,8 @@ def _layer_index(name: str) -> int | None:
             ModernBERT.
 
     Returns:
-        None for a weight above the layers, or outside a transformer.
+        0 for the embeddings, i + 1 for layer i, counted from 0; None for a weight above the layers,
+        or outside a transformer.
     """
     layer = _LAYER.search(name)
     if layer:

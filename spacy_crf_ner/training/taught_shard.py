@@ -76,7 +76,7 @@ def find_shards(folder: Path) -> list[Path]:
     """Return the shards of a folder, in the order of the corpus.
 
     Raises:
-        InputError: If there is none.
+        InputError: If the folder has no shard.
     """
     files = sorted(folder.glob(f"part-*{SUFFIX}"))
     if not files:

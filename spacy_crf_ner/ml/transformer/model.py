@@ -321,7 +321,7 @@ def _tokenize(tokenizer: Any, windows: list[Span]) -> Wordpieces | None:
     """Tokenize windows, each truncated to the maximum length of the tokenizer.
 
     Returns:
-        None if there is no window, or if a wordpiece is not found in its text.
+        The wordpieces; None if there is no window, or if a wordpiece is not found in its text.
     """
     if not windows:
         return None

@@ -62,7 +62,7 @@ def train(
         timeout: Minutes that a rank waits for another one, which may evaluate or save.
 
     Returns:
-        model-last; None in ranks other than 0, and without an output folder.
+        The folder model-last; None in ranks other than 0, and without an output folder.
 
     Raises:
         InputError: For fewer GPUs than processes, for fewer examples than ranks, and if there is
