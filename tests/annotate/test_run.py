@@ -305,7 +305,7 @@ def test_run_resume_with_other_package_versions_raises(model, corpus, tmp_path, 
 def test_run_that_fails_before_its_first_shard_does_not_say_that_some_are_kept(
     model, corpus, tmp_path
 ):
-    with pytest.raises(WorkerError, match="out: MemoryError: too little.*with --resume") as caught:
+    with pytest.raises(WorkerError, match=r"out: MemoryError: too little.*with --resume") as caught:
         execute(model, corpus, tmp_path / "out", Loop(MemoryError("too little"), after=0))
     assert "shards" not in f"{caught.value}"
 
