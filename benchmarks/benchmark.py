@@ -35,6 +35,7 @@ from spacy_crf_ner import crf, data
 from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.ml import losses as ml_losses
+from spacy_crf_ner.pipeline.calibration import forget_calibration, platt_scaling
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED
 from spacy_crf_ner.pipeline.posterior import Posterior
 from spacy_crf_ner.training import freezing
@@ -273,10 +274,10 @@ def confidence(
     for model, dev_file, test_file in zip(models, dev, test):
         nlp = spacy.load(model)
         ner: Any = nlp.get_pipe("ner")
-        ner.forget_calibration()  # the fits of its training
+        forget_calibration(ner)  # the fits of its training
         before = collect_entities(_predicted(nlp, test_file))
         calibrate(nlp, Corpus(dev_file)(nlp))
-        fitted = ner.platt_scaling
+        fitted = platt_scaling(ner)
         after = collect_entities(_predicted(nlp, test_file))
         ner.platt_slope, ner.platt_intercept, ner.platt_ceiling = UNCHANGED
         between = collect_entities(_predicted(nlp, test_file))

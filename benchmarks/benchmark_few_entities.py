@@ -13,7 +13,8 @@ from spacy.training import Corpus, Example
 
 from spacy_crf_ner.evaluation.calibration import reliability
 from spacy_crf_ner.evaluation.matching import annotated, collect_entities
-from spacy_crf_ner.pipeline.calibrated_pipe import read_by_earlier
+from spacy_crf_ner.pipeline.calibration import forget_calibration
+from spacy_crf_ner.pipeline.lookup import read_by_earlier
 
 
 def few_entities(
@@ -34,7 +35,7 @@ def few_entities(
     for model, dev_file, test_file in zip(models, dev, test):
         nlp = spacy.load(model)
         pipe: Any = nlp.get_pipe("ner")
-        pipe.forget_calibration()
+        forget_calibration(pipe)
         parts = [[*Corpus(file)(nlp)] for file in (dev_file, test_file)]
         for part in parts:
             random.Random(1).shuffle(part)

@@ -109,7 +109,15 @@ def test_changed_file_of_component_is_named(
 
 
 IMPOSSIBLE = [{"labels": 5}, {"labels": ["A", "A"]}, {"labels": [""]}, {"labels": ["!A"]}]
-IMPOSSIBLE += [{"chains": ""}, {"chains": [1, 1]}, {"chains": {}}, {"guarantees": []}]
+IMPOSSIBLE += [{"encoding": ""}, {"encoding": [1, 1]}, {"encoding": {}}, {"guarantees": []}]
+IMPOSSIBLE += [
+    {"settings": 5},
+    {"settings": {"threshold": 0.5}},
+    {"settings": {"threshold": ["0.0"]}},
+]
+IMPOSSIBLE += [{"settings": 5}, {"settings": ["threshold"]}]
+PAIRS = [0.5, ["0.0"], [0.0, 0.5], ["0.0", "x"], ["0.0", '"1"'], ["0.0", "-1.0"], ["0.0", "[1.0]"]]
+IMPOSSIBLE += [{"settings": {"threshold": pair}} for pair in PAIRS]
 
 
 @pytest.mark.parametrize("cfg", ["5", "{", *map(json.dumps, IMPOSSIBLE)])
@@ -124,7 +132,7 @@ def test_component_with_impossible_results_is_refused(
 
 
 @pytest.mark.parametrize("number", ["1", -1.0, [1.0]])
-@pytest.mark.parametrize("setting", ["span_threshold", "platt_slope", "calibrated_on"])
+@pytest.mark.parametrize("setting", ["temperature", "platt_slope", "calibrated_on"])
 def test_component_with_impossible_fit_is_refused(
     setting: str, number: Any, saved: Saved, tmp_path: Path
 ) -> None:

@@ -20,7 +20,8 @@ from ..evaluation.error_analysis import errors, missed_probabilities
 from ..evaluation.labels import require_shared_label
 from ..evaluation.matching import Entity, Match, collect_entities, match_entities
 from ..input_error import InputError
-from ..pipeline.gold import require_text
+from ..pipeline.calibration import log_likelihoods_of
+from ..pipeline.gold import count_entities, require_text
 from ..pipeline.label_sets import annotated_labels
 from ..pipeline.lookup import later_names, recognizer, require_recognizer, sets_entities_alone
 from ..pipeline.preset import IOB_OUTSIDE
@@ -157,7 +158,8 @@ def review(
             train_folds(nlp.config, gold, fold_of, gpu_id, seed, key, source=nlp), 1
         ):
             own = [gold[i] for i in held_out]
-            labels = {*recognizer(trained, name).labels}
+            of_fold = recognizer(trained, name)
+            labels = {*of_fold.labels}
             lost |= {*negatives} - labels - {"", "O"}
             # A label may be only in this fold: nothing is known about it.
             known = [
@@ -166,7 +168,7 @@ def review(
                 if labels.issuperset(ent.label_ for ent in doc.ents)
             ]
             examples = _examples(trained, known)
-            if recognizer(trained, name).count_entities(examples):
+            if count_entities(examples, of_fold.entities_key, of_fold.excluded):
                 calibrate(trained, examples, name)
             found, unknown = _compare(trained, name, own, held_out)
             findings += found
@@ -265,7 +267,7 @@ def _log_likelihood_ratios(
     for i, own in of_doc.items():
         gold = _known(examples[i].reference, pipe.enabled_labels)
         changed = (_replaced(gold, findings[k]) for k in own)
-        before, *after = pipe.log_likelihoods_of(examples[i].predicted, chain([gold], changed))
+        before, *after = log_likelihoods_of(pipe, examples[i].predicted, chain([gold], changed))
         for k, log_p in zip(own, after):
             side = findings[k]["gold"]
             if side is None or side["label"] in pipe.enabled_labels:

@@ -139,13 +139,12 @@ def calibrate(
     """
     from ..annotate.settings import Settings
     from ..evaluation.calibration import calibrate as fit
-    from ..evaluation.guarantees import FITTED_SETTINGS
+    from ..evaluation.guarantees import fitted_settings, restore_fitted
     from ..evaluation.held_out import new_examples
     from ..evaluation.promises import Promises
-    from ..pipeline.calibrated_pipe import calibration_of
+    from ..pipeline.calibration import calibration_of
     from ..pipeline.load import load
     from ..pipeline.lookup import recognizer, require_recognizer
-    from ..pipeline.settings import restore_settings, stored_settings
     from ..training.cross_validation import train_held_out
 
     require_new_folder(target)
@@ -193,7 +192,7 @@ def calibrate(
     # Load the pipeline again, to save it without the words of the corpus and settings for speed.
     nlp = load(model)
     pipe = recognizer(nlp, component)
-    restore_settings(pipe, stored_settings(fitted, FITTED_SETTINGS))
+    restore_fitted(pipe, fitted_settings(fitted))
     pipe.cfg["guarantees"] = fitted.cfg["guarantees"]
     with atomic_write(target) as folder:
         nlp.to_disk(folder)

@@ -49,9 +49,8 @@ def info(
 
 
 def _describe(model: str) -> None:
-    from ..pipeline.calibrated_pipe import calibrations
     from ..pipeline.load import load
-    from ..pipeline.lookup import recognizer, recognizers
+    from ..pipeline.lookup import calibrations, recognizer, recognizers
 
     nlp = load(model)
     typer.echo(f"{model}: {', '.join(nlp.pipe_names)}")

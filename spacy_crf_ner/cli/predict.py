@@ -31,9 +31,9 @@ def predict(
     leave_out_torch_if_exported(model, precision)
     from ..annotate.entities import group_entities, join_groups, overlapping_keys
     from ..data.json_records import require_unicode
-    from ..pipeline.calibrated_pipe import calibrations
     from ..pipeline.given_text import CHANGED, changes_text
     from ..pipeline.load import load
+    from ..pipeline.lookup import calibrations
 
     for text in texts:
         require_unicode("text", text)

@@ -46,7 +46,7 @@ def _held_out(nlp: Language, shards: Path, hold_out: int) -> Iterator[Doc]:
         for gold, emissions in zip(shard.docs[held], shard.emissions[held]):
             doc = as_example(nlp, gold).predicted
             lesson = Lesson(shard.teachers, emissions, 1.0, 1.0)
-            spans = [Span(doc, *span) for span in probable_entities(doc, lesson, ner.chains_of)]
+            spans = [Span(doc, *span) for span in probable_entities(doc, lesson, ner.encoding_of)]
             if ner.entities_key is None:
                 doc.set_ents(spans)
             else:

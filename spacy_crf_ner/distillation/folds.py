@@ -14,9 +14,9 @@ from ..docbin import read_docbin
 from ..extras import versions
 from ..input_error import InputError
 from ..ml.onnx_shim import require_trainable
-from ..pipeline.calibrated_pipe import read_by_earlier
 from ..pipeline.crf_ner import CRFEntityRecognizer
-from ..pipeline.lookup import recognizer
+from ..pipeline.gold import count_entities
+from ..pipeline.lookup import read_by_earlier, recognizer
 from ..training.cross_validation import divide, require_not_frozen, train_folds, with_corpora
 from ..training.taught_shard import as_example
 from .shards import LoadedTeacher
@@ -118,6 +118,6 @@ def _fit(nlp: Language, name: str, held_out: Sequence[Doc]) -> None:
     """Fit the temperature to gold docs that were not trained on, if they have entities."""
     pipe = recognizer(nlp, name)
     examples = [as_example(nlp, doc) for doc in held_out if len(doc)]
-    annotated = [eg for eg in examples if pipe.chains.is_annotated(eg)]
-    if pipe.count_entities(annotated):
+    annotated = [eg for eg in examples if pipe.encoding.is_annotated(eg)]
+    if count_entities(annotated, pipe.entities_key, pipe.excluded):
         pipe.fit_temperature(read_by_earlier(nlp, name, annotated))

@@ -236,7 +236,7 @@ def _require_free(out: Path, read: Mapping[str, Sequence[str | Path | None]]) ->
 def _require_gold(nlp: Language, gold: Path, labels: Sequence[str]) -> None:
     """Raise InputError for a corpus that the student cannot read, or with unknown labels."""
     ner = recognizer(nlp)
-    chains = ner.chains_of(ner.scheme.name, tuple(labels))
+    encoding = ner.encoding_of(ner.scheme.name, tuple(labels))
     if not gold.is_dir() and gold.suffix != SUFFIX:
         raise InputError(
             f"{gold}: expected spaCy's binary format, a {SUFFIX} file, got another. Convert it "
@@ -252,5 +252,5 @@ def _require_gold(nlp: Language, gold: Path, labels: Sequence[str]) -> None:
                 )
         if len(doc):
             examples = [as_example(nlp, doc)]
-            chains.gold(examples)
-            chains.negatives(examples, ner.incorrect_spans_key)
+            encoding.gold(examples)
+            encoding.negatives(examples, ner.incorrect_spans_key)

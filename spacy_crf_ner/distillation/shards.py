@@ -29,6 +29,7 @@ from ..input_error import InputError
 from ..pipeline.given_text import CHANGED, changes_text
 from ..pipeline.load import load
 from ..pipeline.lookup import only_before, recognizer, require_recognizer
+from ..pipeline.queries import teacher_scores
 from ..training import taught_shard
 from ..training.taught_shard import SUFFIX, TaughtShard, as_example, checksum
 
@@ -141,7 +142,7 @@ class LoadedTeacher:
         self.nlp = load(model, gpu_id, precision)
         self.name = require_recognizer(self.nlp, component)
         self.pipe = recognizer(self.nlp, self.name)
-        self.common, _ = self.pipe.teach([])
+        self.common, _ = teacher_scores(self.pipe, [])
 
     def teach(self, docs: Sequence[Doc]) -> list[NDArray[np.float32]]:
         """Return the scores of the tags at the tokens of docs that a student has tokenized.
@@ -158,7 +159,7 @@ class LoadedTeacher:
                     f"expected the {len(doc)} tokens of the student, got {len(read)} others from "
                     "the components of the teacher"
                 )
-        return list(self.pipe.teach(own)[1])
+        return list(teacher_scores(self.pipe, own)[1])
 
 
 _loaded: dict[Any, list[LoadedTeacher]] = {}

@@ -7,7 +7,7 @@ from spacy.language import Language
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..pipeline.calibrated_pipe import calibration_of
+from ..pipeline.calibration import calibration_of
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import find_entities_key, find_recognizer, recognizer
 from .bootstrap import RESAMPLES, confidence_intervals, paired_bootstrap

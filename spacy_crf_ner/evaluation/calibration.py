@@ -12,8 +12,16 @@ from spacy.tokens import Doc
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..pipeline.calibrated_pipe import CALIBRATION, Scored, read_by_earlier
-from ..pipeline.lookup import recognizer, require_recognizer
+from ..pipeline.calibration import (
+    CALIBRATION,
+    Scored,
+    forget_calibration,
+    is_calibrated,
+    score_examples,
+)
+from ..pipeline.gold import count_entities
+from ..pipeline.lookup import read_by_earlier, recognizer, require_recognizer
+from ..pipeline.network import computed_once
 from .matching import DocEntities, annotated, collect_entities
 from .promises import Promises, promise, require_flat, restored_on_error
 
@@ -83,14 +91,14 @@ def calibrate(
     if promises:
         random.Random(0).shuffle(read)
         held_out, read = read[::2], read[1::2]
-    if not pipe.count_entities(read):
+    if not count_entities(read, pipe.entities_key, pipe.excluded):
         raise InputError(
             f"[{name}] expected examples with annotated entities, got {len(read)} without one of "
             f"{[*pipe.enabled_labels]}{' in the half to calibrate on' if promises else ''}. "
             "Calibrate on docs such as those to annotate, with gold where the component reads it."
         )
     more = [scored for nlp_, held in folds for scored in _scored(nlp_, name, held)]
-    with restored_on_error(pipe), pipe.computed_once():
+    with restored_on_error(pipe), computed_once(pipe):
         fitted = _fit(pipe, read, more, f_beta, docs)
         rows = promise(nlp, name, held_out, promises) if promises else []
     if not promises:
@@ -107,8 +115,8 @@ def _fit(
 ) -> dict[str, Any]:
     beta = 1.0 if f_beta is None else f_beta
     before = uncalibrated = _measure(pipe, examples, beta)
-    if pipe.is_calibrated:
-        pipe.forget_calibration()
+    if is_calibrated(pipe):
+        forget_calibration(pipe)
         uncalibrated = _measure(pipe, examples, beta)
     pipe.fit_temperature(examples, more)
     pipe.fit_platt_scaling(examples, more)
@@ -131,7 +139,7 @@ def _scored(nlp: Language, name: str, examples: Iterable[Example]) -> list[Score
     """Compute what the likelihood of those examples depends on that the component can learn."""
     pipe = recognizer(nlp, name)
     read = read_by_earlier(nlp, name, examples)
-    return pipe.scored([eg for eg in read if pipe.chains.is_annotated(eg)])
+    return score_examples(pipe, [eg for eg in read if pipe.encoding.is_annotated(eg)])
 
 
 def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:

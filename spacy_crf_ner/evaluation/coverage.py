@@ -11,8 +11,9 @@ from spacy.tokens import Doc
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..pipeline.checks import require_own_key
 from ..pipeline.label_sets import is_complete
-from ..pipeline.lookup import recognizer, recognizers, require_own_key, sets_entities_alone
+from ..pipeline.lookup import recognizer, recognizers, sets_entities_alone
 from .calibration import mean
 from .guarantees import guarantees
 from .matching import DocEntities, entity

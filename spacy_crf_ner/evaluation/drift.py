@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from spacy.tokens import Doc
 
+from ..pipeline.network import computed_once
+
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
 
@@ -46,7 +48,7 @@ def describe(pipe: "CRFEntityRecognizer", docs: Iterable[Doc]) -> dict[str, list
     found: dict[str, list[float]] = {"tokens": [], "surprise": [], "confidence": []}
     for i in range(0, len(sample), BATCH):
         batch = sample[i : i + BATCH]
-        with pipe.computed_once():
+        with computed_once(pipe):
             best = [first for (first,) in pipe.nbest(batch, 1)]
             known = [[ent for ent in each.ents if ent.label_ in pipe.labels] for each in best]
             confidences = pipe.span_posteriors_of(batch, known)

@@ -7,8 +7,8 @@ import numpy as np
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from ..pipeline.crf_pipe import BATCH_SIZE
 from ..pipeline.lookup import recognizer, sets_entities_alone
+from ..pipeline.network import BATCH_SIZE
 from .matching import DocEntities, Entity, Match, span_probabilities
 
 KINDS = ("wrong type", "wrong boundary", "wrong type and boundary", "missed", "spurious")

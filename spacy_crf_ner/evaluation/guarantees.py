@@ -18,15 +18,16 @@ from thinc.api import Model
 
 from ..input_error import InputError
 from ..ml.digest import weights_digest
-from ..pipeline.calibrated_pipe import CALIBRATION
-from ..pipeline.crf_ner import FITTED, CRFEntityRecognizer
+from ..pipeline.calibration import CALIBRATION
+from ..pipeline.checks import require_own_key
+from ..pipeline.crf_ner import CRFEntityRecognizer
 from ..pipeline.lookup import (
     model_layers,
     read_components,
     recognizer,
-    require_own_key,
     require_recognizer,
 )
+from ..pipeline.settings import SETTINGS, current_settings
 from .drift import Difference, compare, describe, different
 
 # The settings that one kind of promise sets or depends on. All others matter to each of them.
@@ -149,6 +150,17 @@ def store(
     }
 
 
+def fitted_settings(pipe: CRFEntityRecognizer) -> dict[str, Any]:
+    """Return what calibration and promises may change in a component, for `restore_fitted`."""
+    return {name: getattr(pipe, name) for name in FITTED_SETTINGS}
+
+
+def restore_fitted(pipe: CRFEntityRecognizer, values: Mapping[str, Any]) -> None:
+    """Give a component the values that `fitted_settings` returned, of it or of its copy."""
+    for name, value in values.items():
+        setattr(pipe, name, value)
+
+
 def renew(nlp: Language, name: str) -> None:
     """Bind the promises of a component to its weights, where they only changed their form."""
     recognizer(nlp, name).cfg["guarantees"]["digest"] = _digest(nlp, name)
@@ -157,7 +169,7 @@ def renew(nlp: Language, name: str) -> None:
 def _settings(pipe: CRFEntityRecognizer, kind: str) -> dict[str, Any]:
     """The settings that a kind of promise depends on: also those that are new in this package."""
     others = {name for each in SETTINGS_OF if each != kind for name in SETTINGS_OF[each]}
-    names = pipe.settings.keys() - IRRELEVANT - (others - {*SETTINGS_OF[kind]})
+    names = {*SETTINGS, *CALIBRATION} - IRRELEVANT - (others - {*SETTINGS_OF[kind]})
     values = {name: getattr(pipe, name) for name in sorted(names)}
     values["disabled_labels"] = sorted(pipe.disabled_labels)
     return {name: dict(x) if isinstance(x, Mapping) else x for name, x in values.items()}
@@ -203,8 +215,8 @@ def _digest(nlp: Language, name: str) -> str:
         digest.update(nlp.tokenizer.to_bytes(exclude=["vocab"]))
     for pipe in [pipes[each] for each in pipes if each != name]:
         if isinstance(pipe, CRFEntityRecognizer):
-            settings = pipe.settings | {name: getattr(pipe, name) for name in FITTED}
-            settings |= {"labels": [*pipe.labels]}
+            fitted = {name: getattr(pipe, name) for name in (*CALIBRATION, "calibrated_on")}
+            settings = current_settings(pipe) | fitted | {"labels": [*pipe.labels]}
             digest.update(srsly.json_dumps(_rounded(settings), sort_keys=True).encode())
         elif isinstance(pipe, Sentencizer):  # the order of its bytes differs by process
             characters = sorted(pipe.punct_chars)

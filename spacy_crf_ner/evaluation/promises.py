@@ -19,11 +19,13 @@ from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.annotation import SPANS_KEY
+from ..pipeline.calibration import platt_scaling
+from ..pipeline.checks import require_own_key
 from ..pipeline.gold import gold_tags
 from ..pipeline.label_sets import annotated_labels, is_complete
-from ..pipeline.lookup import recognizer, require_own_key
-from ..pipeline.settings import restore_settings, stored_settings
-from .guarantees import FITTED_SETTINGS, store
+from ..pipeline.lookup import recognizer
+from ..pipeline.network import computed_once
+from .guarantees import fitted_settings, restore_fitted, store
 from .held_out import new_examples
 from .matching import (
     Entity,
@@ -136,7 +138,7 @@ def promise(nlp: Language, name: str, examples: Sequence[Example], promises: Pro
     """
     require_flat(recognizer(nlp, name))
     new, compared_with = promises.new(nlp, name, examples)
-    with restored_on_error(recognizer(nlp, name)), recognizer(nlp, name).computed_once():
+    with restored_on_error(recognizer(nlp, name)), computed_once(recognizer(nlp, name)):
         return _promise(nlp, name, new, promises, compared_with)
 
 
@@ -153,11 +155,11 @@ def require_flat(pipe: "CRFEntityRecognizer") -> None:
 @contextmanager
 def restored_on_error(pipe: "CRFEntityRecognizer") -> Iterator[None]:
     """Give a component its settings back if fitting others fails, or is interrupted."""
-    before = stored_settings(pipe, FITTED_SETTINGS)
+    before = fitted_settings(pipe)
     try:
         yield
     except BaseException:  # also an interrupt: thresholds are settings while they are tried
-        restore_settings(pipe, before)
+        restore_fitted(pipe, before)
         raise
 
 
@@ -344,7 +346,7 @@ def _row(
         )
     lowest = np.array(LOWEST[kind])
     if kind == "recall":
-        lowest = np.maximum(pipe.platt_scaling.apply(lowest), 1e-9)
+        lowest = np.maximum(platt_scaling(pipe).apply(lowest), 1e-9)
     if threshold < lowest:
         raise InputError(
             f"{where} expected {100 * level:g} % above a probability of {float(lowest):.2g}, got "

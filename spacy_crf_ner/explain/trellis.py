@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from spacy.language import Language
 
-from ..pipeline.crf_pipe import Transitions
 from ..pipeline.lookup import only_before, recognizer, require_recognizer
+from ..pipeline.queries import Transitions
 
 MIN_MARGINAL = 0.01  # for a relevant tag
 

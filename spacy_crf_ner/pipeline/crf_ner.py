@@ -1,160 +1,97 @@
 """The spaCy component: entities from the best legal tag sequence of a linear-chain CRF."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import compress, islice
-from math import inf, isfinite
-from typing import Any
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
 
-import numpy as np
 from spacy.language import Language
 from spacy.pipeline import TrainablePipe
-from spacy.tokens import Doc
+from spacy.tokens import Doc, Span
 from spacy.training import Example, validate_examples, validate_get_examples
-from thinc.api import Config, Model
+from thinc.api import Model, Optimizer, set_dropout_rate
 
-from ..extras import required
-from ..input_error import InputError
 from ..ml.onnx_shim import require_trainable
 from ..ml.potentials import Potentials
+from ..ml.sealed import errors_of
 from ..ml.threads import use_one_thread_after_fork
-from ..tags import TAG_OUTSIDE, TagScheme
-from .annotation import Prediction, add_confidence_extension, annotate
-from .calibrated_pipe import CALIBRATION
-from .gold import collect_labels, gold_entities
-from .interval_scheduling import Candidate, best_beside
-from .label_sets import KEY as ANNOTATED
+from ..tags import TagScheme
+from . import calibration, checks, decoding, listeners, network, queries, settings, stored
+from .annotation import SPANS_KEY, Prediction, add_confidence_extension, annotate
+from .calibration import Scored
+from .encoding import Encoding, EntityPosterior, make_encoding
+from .gold import collect_labels, learnable_labels
 from .learning_rates import LearningRateCheck
-from .listeners import require_upstream
-from .lookup import require_own_key
-from .overlapping import LabelChains
+from .loss import gold_loss, rehearsal_loss
+from .platt_scaling import PlattScaling
+from .posterior import Trellis
 from .seen_texts import SeenTexts
-from .settings import CalibrationSetting, FittedSetting, Setting
-from .spacy_internals import check_lexeme_norms, remember_pipeline, trains_transformer
-from .teachable_pipe import TeachablePipe
+from .spacy_internals import check_lexeme_norms, trains_transformer
 from .teaching import find_lessons
-
-DECODINGS = ("viterbi", "f_score")
-ENTITIES = ("flat", "overlapping")
-SWITCH = lambda value: isinstance(value, bool), "true or false"
-FITTED = (*CALIBRATION, "span_threshold", "calibrated_on")
-
-DEFAULT_MODEL = """
-[model]
-@architectures = "spacy-crf-ner.BiLSTMCRF.v1"
-hidden_width = 100
-
-[model.tok2vec]
-@architectures = "spacy.HashEmbedCNN.v2"
-pretrained_vectors = null
-width = 96
-depth = 4
-embed_size = 2000
-window_size = 1
-maxout_pieces = 3
-subword_features = true
-"""
 
 
 @Language.factory(
     "crf_ner",
     assigns=["doc.ents", "token.ent_iob", "token.ent_type", "span._.confidence"],
-    default_config={
-        "model": Config().from_str(DEFAULT_MODEL)["model"],
-        "thresholds": {},
-        "candidate_thresholds": {},
-        "disabled_labels": [],
-        "scorer": {"@scorers": "spacy-crf-ner.ner_scorer.v1"},
-    },
+    default_config=settings.DEFAULT_CONFIG,
     default_score_weights={"ents_f": 1.0, "ents_p": 0.0, "ents_r": 0.0, "ents_per_type": None},
 )
-class CRFEntityRecognizer(TeachablePipe):
+class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     """Set `Doc.ents` by decoding a linear-chain CRF, each entity with its probability.
 
     Preset entities of a doc are kept, and the others are predicted given them. No predicted entity
-    crosses a sentence start that is set, or begins or ends with whitespace.
+    crosses a sentence start that is set, or begins or ends with whitespace. All settings except
+    `scheme`, `entities` and `layers` are attributes that can be changed; changes are saved.
 
-    All settings except `scheme`, `entities` and `layers` are attributes that can be changed at run
-    time; this changes `nlp.config` too. Labels, and what was fitted to held-out documents,
-    are stored with the weights.
+    Args:
+        nlp: The pipeline.
+        name: The name of the component in it.
+        model: From docs to the potentials of a CRF, as `spacy-crf-ner.BiLSTMCRF.v1` builds it.
+        scheme: The tag scheme: "biluo", "bio" or "io".
+        entities: "flat": at most one entity at a token. "overlapping": entities of different labels
+            may overlap. All are in `doc.spans[spans_key]`, with their probabilities in
+            `.attrs["scores"]`; `doc.ents` has disjoint ones, with the largest sum of probability.
+            Gold entities are in `doc.spans[spans_key]`; in `doc.ents` of docs without this key.
+        layers: If entities overlap, how many of one label may be nested in each other.
+        confidence: Set `ent._.confidence` of each predicted entity: the probability that exactly
+            this span has this label, given the doc. It is None for preset entities, and once
+            another label is set. Overlapping entities always have it.
+        threshold: Entities with a lower probability are dropped.
+        thresholds: Thresholds by label, which take precedence.
+        decode: "viterbi" takes the entities of the most probable tag sequence, "f_score" the
+            disjoint spans with the largest sum of probability minus `span_threshold`; with the
+            right threshold they have the highest expected F-score.
+        span_threshold: This threshold, which `spacy-crf-ner calibrate --f-beta` finds.
+        spans_key: If not None, `doc.spans[spans_key]` has all spans with a probability of at least
+            `candidate_threshold`, including overlapping ones and preset entities, and
+            `.attrs["scores"]` their probabilities. For overlapping entities, None is "sc".
+        candidate_threshold: The lowest probability of these spans, above 0.
+        candidate_thresholds: Those by label, which take precedence.
+        disabled_labels: Labels that are not predicted. The probabilities of all others are those
+            given that there is no entity of these labels. Training ignores this setting.
+        incorrect_spans_key: If not None, `doc.spans[incorrect_spans_key]` of gold docs has negative
+            spans: spans that are not entities of their label, or of any label if it is empty. The
+            label "O" means that at least one token of the span is in an entity.
+        overwrite: Ignore and replace preset entities.
+        scorer: Scores examples.
 
-    nlp, name: The pipeline, and the name of the component in it.
-    model: From docs to the potentials of a CRF, as `spacy-crf-ner.BiLSTMCRF.v1` (default, over
-        spaCy's HashEmbedCNN) builds it.
-    scheme: The tag scheme: "biluo" (default), "bio" or "io".
-    entities: "flat" (default): at most one entity at a token. "overlapping": entities of different
-        labels may overlap, as each label has a chain of its own. All are in `doc.spans[spans_key]`,
-        with their probabilities in `.attrs["scores"]`; `doc.ents` has disjoint ones, those with the
-        largest sum of probability. Gold entities are in `doc.spans[spans_key]`; in `doc.ents` of
-        docs without this key.
-    layers: The number of chains of each label if entities overlap, for entities nested in others of
-        their label; outermost entities are in the first.
-    confidence: Set `ent._.confidence` of each predicted entity: the probability that exactly this
-        span has this label, given the doc. It is None for preset entities, and once another label
-        is set. Overlapping entities always have it.
-    threshold: Entities with a lower probability are dropped.
-    thresholds: Thresholds by label, which take precedence over `threshold`.
-    temperature: Divides all scores before probabilities are computed. With "viterbi", it affects
-        entities only through the thresholds, and of overlapping ones the choice in `doc.ents`.
-        At least 1e-6: divided by less, scores are too large for exact sums. None for the one that
-        `fit_temperature` found, or 1.0.
-    platt_slope, platt_intercept: Multiply the log odds of entities and are added to them, which
-        gives their probabilities, for confidences, thresholds and candidates. None for those that
-        training or `spacy-crf-ner calibrate` found, or 1.0 and 0.0.
-    platt_ceiling: Multiplies these probabilities, up to 1: the highest one. None as for these.
-    decode: "viterbi" takes the entities of the most probable tag sequence. "f_score" takes the
-        disjoint spans with the largest sum of probability minus `span_threshold`; with the right
-        threshold they have the highest expected F-score.
-    span_threshold: The threshold of "f_score". None for the one that
-        `spacy-crf-ner calibrate --f-beta` found, or 0.4.
-    spans_key: If not None, `doc.spans[spans_key]` has all spans with a probability of at least
-        `candidate_threshold`, including overlapping ones and preset entities, and
-        `.attrs["scores"]` their probabilities. With overlapping entities it has these instead, and
-        None is "sc".
-    candidate_threshold: The lowest probability of these spans, above 0.
-    candidate_thresholds: The same by label, which take precedence over `candidate_threshold`.
-    disabled_labels: Labels that are not predicted. The probabilities of all others are those given
-        that there is no entity of these labels. Training ignores this setting.
-    incorrect_spans_key: If not None, `doc.spans[incorrect_spans_key]` of gold docs has negative
-        spans: spans that are not entities of their label, or of any label if it is empty. The label
-        "O" means that at least one token of the span is in an entity.
-    overwrite: Ignore and replace preset entities.
-    scorer: Scores examples; default `spacy-crf-ner.ner_scorer.v1`.
+    Attributes:
+        temperature: Divides all scores before probabilities are computed; at least 1e-6.
+        platt_slope: Multiplies the log odds of spans, to calibrate their probabilities.
+        platt_intercept: Is added to these log odds.
+        platt_ceiling: Multiplies the probabilities that result, up to 1.
+        calibrated_on: The number of gold entities to which these were fitted; None for no fit.
 
-    Raises InputError for an unknown scheme, and for numbers out of their range.
+    Raises:
+        InputError: For an unknown scheme, and for settings out of their range.
     """
 
-    confidence = Setting[bool](*SWITCH)
-    threshold = Setting[float](lambda p: 0.0 <= p <= 1.0, "0.0 to 1.0")
-    thresholds = Setting[Mapping[str, float]](
-        lambda each: all(0.0 <= p <= 1.0 for p in each.values()), "numbers from 0.0 to 1.0"
-    )
-    spans_key = Setting[str | None](
-        lambda key: _is_key(key) and key != ANNOTATED, f"a string or None, not {ANNOTATED!r}"
-    )
-    candidate_threshold = Setting[float](lambda p: 0.0 < p <= 1.0, "a number over 0.0, up to 1.0")
-    candidate_thresholds = Setting[Mapping[str, float]](
-        lambda each: all(0.0 < p <= 1.0 for p in each.values()), "numbers over 0.0, up to 1.0"
-    )
-    disabled_labels = Setting[Sequence[str]](
-        lambda labels: isinstance(labels, list | tuple) and all(isinstance(x, str) for x in labels),
-        "a list of labels",
-    )
-    incorrect_spans_key = Setting[str | None](lambda key: _is_key(key), "a string or None")
-    overwrite = Setting[bool](*SWITCH)
-    temperature = CalibrationSetting(
-        1.0, lambda t: t is None or 1e-6 <= t < inf, "a finite number from 1e-6"
-    )
-    platt_slope = CalibrationSetting(
-        1.0, lambda a: a is None or 0.0 < a < inf, "a finite number over 0"
-    )
-    platt_intercept = CalibrationSetting(0.0, lambda b: b is None or isfinite(b), "a finite number")
-    platt_ceiling = CalibrationSetting(
-        1.0, lambda c: c is None or 0.0 < c <= 1.0, "a number over 0.0, up to 1.0"
-    )
-    decode = Setting[str](lambda name: name in DECODINGS, " or ".join(DECODINGS))
-    span_threshold = FittedSetting(
-        0.4, lambda p: p is None or 0.0 < p < 1.0, "a number between 0.0 and 1.0"
-    )
+    # Fitted to held-out docs, and stored with the weights.
+    temperature: float = calibration.fitted_number("temperature")
+    platt_slope: float = calibration.fitted_number("platt_slope")
+    platt_intercept: float = calibration.fitted_number("platt_intercept")
+    platt_ceiling: float = calibration.fitted_number("platt_ceiling")
+    calibrated_on: int | None = calibration.number_of_entities()
 
     def __init__(
         self,
@@ -167,86 +104,99 @@ class CRFEntityRecognizer(TeachablePipe):
         layers: int = 1,
         confidence: bool = True,
         threshold: float = 0.0,
-        thresholds: dict[str, float],
-        temperature: float | None = None,
-        platt_slope: float | None = None,
-        platt_intercept: float | None = None,
-        platt_ceiling: float | None = None,
+        thresholds: Mapping[str, float],
         decode: str = "viterbi",
-        span_threshold: float | None = None,
+        span_threshold: float = 0.4,
         spans_key: str | None = None,
         candidate_threshold: float = 0.05,
-        candidate_thresholds: dict[str, float],
+        candidate_thresholds: Mapping[str, float],
         disabled_labels: Sequence[str],
         incorrect_spans_key: str | None = None,
         overwrite: bool = False,
         scorer: Callable[..., Any] | None,
     ) -> None:
-        # The results of training. `thresholds` is not read: spacy find-threshold writes to it.
+        # Results of training. `thresholds` is not read: spacy find-threshold writes to it.
         super().__init__(nlp.vocab, model, name, labels=[], untrained=[], thresholds={})
-        if entities not in ENTITIES:
-            raise InputError(
-                f"[{name}] entities: expected {' or '.join(ENTITIES)}, got {entities!r}."
-            )
-        if layers < 1 or (layers > 1 and entities == "flat"):
-            raise InputError(
-                f"[{name}] layers: expected 1 or more, and 1 for flat entities, got {layers} for "
-                f'{entities} ones. Set entities to "overlapping" for more.'
-            )
-        self.entities, self.layers = entities, layers
-        self._forget_fits()
-        self.seen_texts = SeenTexts(self.cfg, name)
-        self.settings: dict[str, Any] = {}
-        self.confidence, self.overwrite = confidence, overwrite
-        self.threshold, self.thresholds = threshold, thresholds
-        self.temperature = temperature
-        self.platt_slope, self.platt_intercept = platt_slope, platt_intercept
-        self.platt_ceiling = platt_ceiling
-        self.decode, self.span_threshold = decode, span_threshold
-        self.spans_key, self.candidate_threshold = spans_key, candidate_threshold
-        self.candidate_thresholds, self.disabled_labels = candidate_thresholds, disabled_labels
-        self.incorrect_spans_key = incorrect_spans_key
-        self._scheme_name = scheme
+        self.cfg["guarantees"] = {}
+        checks.require_encoding(name, entities, layers)
         TagScheme(scheme, ())  # fail now for an unknown scheme, not at the first doc
-        self.scorer = scorer
-        self._rehearsal_model = None
-        self._check_learning_rate = LearningRateCheck(name)
-        self._trains_transformer = False
+        self._scheme_name, self.entities, self.layers = scheme, entities, layers
+        self.confidence, self.overwrite, self.decode = confidence, overwrite, decode
+        self.threshold, self.thresholds = threshold, thresholds
+        self.span_threshold, self.spans_key = span_threshold, spans_key
+        self.candidate_threshold = candidate_threshold
+        self.candidate_thresholds, self.disabled_labels = candidate_thresholds, disabled_labels
+        self.incorrect_spans_key, self.scorer = incorrect_spans_key, scorer
+        self._config = settings.current_settings(self)
+        calibration.forget_calibration(self)
+        self.seen_texts = SeenTexts(self.cfg, name)
+        self._rehearsal_model, self.computed = None, None
+        self._check_learning_rate, self._trains_transformer = LearningRateCheck(name), False
         add_confidence_extension()
-        remember_pipeline(self, nlp)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in settings.SETTINGS:
+            value = settings.checked(settings.SETTINGS[name], name, value, self.name)
+        elif name == "_rehearsal_model":  # set by `nlp.resume_training`; these it does not know:
+            self._not_rehearsed = tuple(self.cfg["untrained"])
+        super().__setattr__(name, value)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The entity labels, in the order of the model's tags."""
+        return tuple(self.cfg["labels"])
 
     @property
     def label_data(self) -> list[str]:
         """The labels, as `spacy init labels` stores them and `initialize` takes them."""
         return list(self.labels)
 
+    @property
+    def excluded(self) -> set[str]:
+        """The labels that are not predicted: disabled ones, and added ones before an update."""
+        checks.require_known(self.name, "disabled_labels", self.disabled_labels, self.labels)
+        return {*self.disabled_labels, *self.cfg["untrained"]}
+
+    @property
+    def enabled_labels(self) -> tuple[str, ...]:
+        """The labels that are predicted; raises InputError for unknown disabled labels."""
+        excluded = self.excluded
+        return tuple(label for label in self.labels if label not in excluded)
+
+    @property
+    def entities_key(self) -> str | None:
+        """The key of overlapping entities in `doc.spans`; None if they do not overlap."""
+        return (self.spans_key or SPANS_KEY) if self.entities == "overlapping" else None
+
+    @property
+    def encoding(self) -> Encoding:
+        """How entities are written as tags."""
+        return self.encoding_of(self._scheme_name, self.labels)
+
+    def encoding_of(self, scheme: str, labels: tuple[str, ...]) -> Encoding:
+        """Return how entities are written as tags of another scheme, or of other labels."""
+        return make_encoding(scheme, labels, self.layers, self.entities_key, self.name)
+
+    @property
+    def scheme(self) -> TagScheme:
+        """The tags of the model."""
+        return self.encoding.tags
+
     def add_label(self, label: str) -> int:
-        """Add a label. An initialized model gets more tags, with low scores.
+        """Add a label; return 1, or 0 if it exists. An initialized model gets tags with low scores.
 
-        Entities and confidences do not change before an update with a gold entity of the label:
-        until then it is not predicted.
-
-        Returns 1, or 0 if the label already exists. Raises InputError for an empty label, and for
-        one that begins with "!".
+        Entities and confidences do not change before an update with a gold entity of the label.
+        Raises InputError for an empty label, and for one that begins with "!".
         """
-        if not isinstance(label, str) or not label:
-            raise InputError(f"[{self.name}] label: expected a non-empty string, got {label!r}.")
-        if label.startswith("!"):  # spaCy's mark of negative spans
-            raise InputError(
-                f'[{self.name}] label: expected one that does not begin with "!", got {label!r}. '
-                "Rename it."
-            )
+        checks.require_label(self.name, label)
         if label in self.labels:
             return 0
         require_trainable(self.model)
-        self.chains_of(self._scheme_name, (*self.labels, label))  # which may refuse it
+        encoding = self.encoding_of(self._scheme_name, (*self.labels, label))  # may refuse it
         self.cfg["labels"].append(label)
         self.vocab.strings.add(label)
-        if self.model.get_ref("output_layer").has_dim("nI"):  # set once there are weights
-            with required("train"):
-                from ..ml.architectures import grow
-            like = TAG_OUTSIDE if self.entities_key is None else None
-            grow(self.model, len(self.scheme.tags), like)
+        if network.has_weights(self.model):
+            network.grow(self.model, len(encoding.tags.tags), encoding.added_like)
             self.cfg["untrained"] = [*self.cfg["untrained"], label]
         return 1
 
@@ -259,55 +209,114 @@ class CRFEntityRecognizer(TeachablePipe):
     ) -> None:
         """Collect the labels, and give the model new weights.
 
-        get_examples: Returns the training examples.
-        nlp: The pipeline.
-        labels: Labels as stored by `spacy init labels`; None takes those of the examples, in
-            alphabetical order, which reads all of them once. With overlapping entities, they are
-            read once more, to count the layers.
+        Warns about gold entities and negative spans that cannot be learned.
 
-        Raises InputError for examples without entities, for a gold entity that begins or ends with
-        whitespace or whose label begins with "!", for a threshold of an unknown label, if the
-        component listens to one that is not in the pipeline, if another one writes to its key in
-        `doc.spans`, and for weights that are too large to be saved.
-        Warns about gold entities and negative spans that do not align with the predicted tokens,
-        and about entities of more layers than there are.
+        Args:
+            get_examples: Returns the training examples.
+            nlp: The pipeline.
+            labels: Labels as stored by `spacy init labels`; None takes those of the examples.
+
+        Raises:
+            InputError: For examples without entities or with impossible ones, for a threshold of an
+                unknown label, if an upstream component is missing, if another component writes to
+                the same key of `doc.spans`, and for weights that are too large to be saved.
         """
         require_trainable(self.model)
         validate_get_examples(get_examples, "CRFEntityRecognizer.initialize")
         check_lexeme_norms(self.vocab, self.name)
         if nlp is not None:
-            require_upstream(self, nlp)
-            require_own_key(nlp, self, self.entities_key)
-            require_own_key(nlp, self, self.spans_key, TrainablePipe)  # a ruler adds to it
-        if labels is None:
-            keys = self.incorrect_spans_key, self.entities_key
-            labels = collect_labels(get_examples(), self.name, *keys)
-        if not labels and not self.labels:
-            raise InputError(
-                f"[{self.name}] expected examples with entities, got none: there is no label to "
-                f"learn. {self._where_gold_is}, or give the labels."
-            )
-        self._require_known_labels([*self.labels, *labels])
-        self.chains_of(self._scheme_name, tuple(dict.fromkeys([*self.labels, *labels])))
+            listeners.require_upstream(self, nlp)
+            checks.require_own_key(nlp, self, self.entities_key)
+            checks.require_own_key(nlp, self, self.spans_key, TrainablePipe)  # a ruler adds to it
+        keys = self.incorrect_spans_key, self.entities_key
+        labels = collect_labels(get_examples(), self.name, *keys) if labels is None else labels
+        known = tuple(dict.fromkeys([*self.labels, *labels]))
+        checks.require_labels(self, known)
+        encoding = self.encoding_of(self._scheme_name, known)
         # All checks have passed: reset what belongs to old weights.
-        output_layer = self.model.get_ref("output_layer")
-        for node, dim in ((self.model, "nO"), (output_layer, "nO"), (output_layer, "nI")):
-            node.set_dim(dim, None, force=True)
-        self._forget_fits()
-        self.cfg["untrained"] = []
+        network.forget_weights(self.model)
+        calibration.forget_calibration(self)
+        self.span_threshold = self._config["span_threshold"]
         self.seen_texts.restart()
-        self.cfg["chains"] = [self.entities, self.layers]
+        self.cfg |= {"untrained": [], "guarantees": {}, "encoding": [self.entities, self.layers]}
         for label in labels:
             self.add_label(label)
-        output_layer.set_dim("nO", len(self.scheme.tags))
-        if isinstance(self.chains, LabelChains):
-            self.chains.warn_of_lost(get_examples(), count=True)
+        self.model.get_ref("output_layer").set_dim("nO", len(self.scheme.tags))
+        encoding.warn_dropped(get_examples(), count=True)
         self.model.initialize(X=[eg.x for eg in islice(get_examples(), 10)])
-        with required("train"):
-            from ..ml.architectures import require_savable
-        for each, pipe in [(self.name, self), *(nlp.pipeline if nlp is not None else ())]:
-            if isinstance(getattr(pipe, "model", None), Model):
-                require_savable(each, pipe.model)
+        network.require_savable([(self.name, self), *(nlp.pipeline if nlp is not None else ())])
+
+    def get_loss(self, examples: Iterable[Example], scores: Potentials) -> tuple[float, Potentials]:
+        """Compute the negative log likelihood of the gold entities, in nats, summed over docs.
+
+        It sums over all tags of tokens that are not annotated, or not aligned with the gold tokens;
+        where a label is not annotated, also over its tags (see `label_sets`). With teachers (see
+        `teaching`), it is the weighted sum of this and temperature^2 * KL(teachers || model).
+        Added labels that the examples have are predicted from now on.
+
+        Returns:
+            The loss and its gradient for the potentials of the predicted docs, `scores`.
+
+        Raises:
+            InputError: For gold entities that cannot be learned or are also negative spans, for
+                potentials that are not finite, and for teachers of other labels or some docs only.
+        """
+        examples = list(examples)
+        validate_examples(examples, "CRFEntityRecognizer.get_loss")
+        network.require_valid(self, [eg.predicted for eg in examples], scores)
+        self.encoding.warn_dropped(examples)
+        lessons = find_lessons(examples, self.name)
+        loss, d_scores = gold_loss(self, examples, scores, lessons)
+        untrained = self.cfg["untrained"]
+        if untrained:  # teachers know all labels
+            found = untrained if lessons else learnable_labels(examples, self.entities_key)
+            self.cfg["untrained"] = [label for label in untrained if label not in found]
+        self.seen_texts.learn(examples)
+        self._trains_transformer = trains_transformer(self.model)
+        return loss, d_scores
+
+    def finish_update(self, sgd: Any) -> None:
+        """Update the weights; warn about a learning rate that ruins a transformer, or is 0."""
+        self._check_learning_rate(sgd, self._trains_transformer)
+        super().finish_update(sgd)
+
+    def rehearse(
+        self,
+        examples: Iterable[Example],
+        *,
+        drop: float = 0.0,
+        sgd: Optimizer | None = None,
+        losses: dict[str, float] | None = None,
+    ) -> dict[str, float]:
+        """Train on predicted docs to repeat the predictions from before `nlp.resume_training`.
+
+        The loss is the Kullback-Leibler divergence from the distribution of the model at that time,
+        without the labels that it had not been trained on. The gold docs are not read.
+
+        Args:
+            examples: Their predicted docs are rehearsed.
+            drop: The dropout rate.
+            sgd: Updates the weights; None keeps the gradients for the next update.
+            losses: The loss is added to the entry of the component, and the dict returned.
+        """
+        losses = {} if losses is None else losses
+        losses.setdefault(self.name, 0.0)
+        examples = list(examples)
+        validate_examples(examples, "CRFEntityRecognizer.rehearse")
+        docs = [eg.predicted for eg in examples]
+        if self._rehearsal_model is None or not any(len(doc) for doc in docs):
+            return losses
+        listeners.require_features(self, docs)
+        self.seen_texts.learn(examples)
+        teacher = self._rehearsal_model.predict(docs)
+        set_dropout_rate(self.model, drop)
+        scores, backprop = network.begin_rehearsal(self.model, docs)
+        loss, d_scores = rehearsal_loss(self.encoding, teacher, scores, self._not_rehearsed)
+        backprop(d_scores)
+        if sgd is not None:
+            self.finish_update(sgd)
+        losses[self.name] += loss
+        return losses
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
         """Annotate a stream of docs in batches; see spaCy's `TrainablePipe.pipe`."""
@@ -317,161 +326,132 @@ class CRFEntityRecognizer(TeachablePipe):
     def predict(self, docs: Iterable[Doc]) -> list[Prediction]:
         """Find the entities of each doc, and their probabilities.
 
-        Raises InputError for docs that lack the features of an upstream component, for features
-        that are not finite, for a threshold of an unknown label, and if the model's tags do not
-        match the labels.
+        Raises:
+            InputError: For docs that the model cannot read, for scores that are not finite, and if
+                thresholds, disabled labels or the model do not match the labels.
         """
         docs = list(docs)
         if not any(len(doc) for doc in docs):
             return [Prediction([], [], []) for _ in docs]
-        self._require_known_labels(self.labels)
-        thresholds = self.label_thresholds
-        posterior = self._posterior(docs)
-        if self.decode == "f_score":
-            found = posterior.candidates(np.array([*thresholds.values()]).clip(self.span_threshold))
-            chains, threshold = self.chains, self.span_threshold
-            spans = [[span for span, _ in chains.choose(of_doc, threshold)] for of_doc in found]
-        else:
-            spans = posterior.decode()
-        confidences: list[list[float]] = [[] for _ in docs]
-        if self.confidence or any(thresholds.values()) or self.entities_key is not None:
-            confidences = posterior.probabilities(spans)
-        if any(thresholds.values()):
-            for of_doc, ps in zip(spans, confidences):
-                kept = [p >= thresholds[label] for (_, _, label), p in zip(of_doc, ps)]
-                of_doc[:] = compress(of_doc, kept)
-                ps[:] = compress(ps, kept)
-        candidates: list[list[Candidate]] = [[] for _ in docs]
-        if self.entities_key is not None:
-            candidates = [list(zip(*of_doc)) for of_doc in zip(spans, confidences)]
-            preset = [() if self.overwrite else doc.ents for doc in docs]
-            disjoint = [best_beside(*of_doc) for of_doc in zip(candidates, preset)]
-            spans = [[span for span, _ in of_doc] for of_doc in disjoint]
-            confidences = [[p for _, p in of_doc] for of_doc in disjoint]
-        elif self.spans_key is not None:
-            lowest = self.candidate_threshold
-            by_label = [self.candidate_thresholds.get(label, lowest) for label in self.labels]
-            candidates = posterior.candidates(np.array(by_label))
-        return [Prediction(*of_doc) for of_doc in zip(spans, confidences, candidates)]
+        checks.require_known_labels(self, self.labels)
+        return decoding.decode(self, docs)
 
     def set_annotations(self, docs: Iterable[Doc], scores: Sequence[Prediction]) -> None:
         """Write the result of `predict`; other tokens without annotation become outside."""
+        key = self.entities_key or self.spans_key
+        labels = None if self.entities_key is None else self.labels
+        has_confidence = self.confidence or self.entities_key is not None
         for doc, prediction in zip(docs, scores):
-            key = self.entities_key or self.spans_key
-            labels = None if self.entities_key is None else self.labels
-            has_confidence = self.confidence or self.entities_key is not None
             annotate(doc, prediction, self.overwrite, has_confidence, key, labels)
 
     def score(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
         """Score examples; see spaCy's `Pipe.score`. The scorer is given the `entities_key`."""
         examples = list(examples)
         self.seen_texts.score(examples)
-        if self.entities_key is not None:
-            kwargs = {"spans_key": self.entities_key, **kwargs}
-        scores: dict[str, Any] = super().score(examples, **kwargs)
-        return scores
+        key = {} if self.entities_key is None else {"spans_key": self.entities_key}
+        return super().score(examples, **{**key, **kwargs})  # type: ignore[no-any-return]
 
-    def finish_update(self, sgd: Any) -> None:
-        """Update the weights; see spaCy's `TrainablePipe.finish_update`.
+    def potentials(self, docs: Sequence[Doc]) -> Potentials:
+        """Run the network on docs; in `network.computed_once`, once for each doc."""
+        return self.computed.of(docs) if self.computed else network.compute_potentials(self, docs)
 
-        Warns of a learning rate that is too high for a transformer, and of one that stays at 0.
-        """
-        self._check_learning_rate(sgd, self._trains_transformer)
-        super().finish_update(sgd)
+    def posterior(self, docs: Sequence[Doc]) -> EntityPosterior:
+        """Compute the posterior distribution over the entities of docs, given preset ones."""
+        platt, excluded = calibration.platt_scaling(self), self.excluded
+        settings = self.overwrite, self.temperature, platt, excluded
+        return self.encoding.posterior(docs, self.potentials(docs), *settings)
 
-    def get_loss(self, examples: Iterable[Example], scores: Potentials) -> tuple[float, Potentials]:
-        """Compute the negative log likelihood of the gold entities, in nats, summed over docs.
+    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
+        """Save the component, with a digest of each file; see spaCy's `TrainablePipe.to_disk`."""
+        self._update_cfg()
+        super().to_disk(path, exclude=exclude)
+        stored.write_digests(Path(path))
 
-        The loss sums over all tags of tokens without annotation, and of tokens whose gold entity
-        does not align with them; and over the tags of labels that are not annotated where gold says
-        "outside" (see `label_sets`).
+    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Self:
+        """Load the component; raises InputError for files that are damaged or have changed."""
+        path, exclude = Path(path), [*exclude]
+        stored.require_digests(path, exclude)
+        self.seen_texts.forget()
+        with errors_of(path / stored.CFG):
+            super().from_disk(path, exclude=[*exclude, stored.MODEL])
+            self._read_cfg(exclude)
+        with errors_of(path / stored.MODEL):
+            super().from_disk(path, exclude=[*exclude, stored.CFG, "vocab"])
+        return self
 
-        If the gold docs have teachers (see `spacy-crf-ner.TaughtCorpus.v1`), it is the weighted sum
-        of this loss and temperature^2 * KL(teachers || model), at their weight and temperature.
-        Each doc may have teachers of its own, of the same kind.
+    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
+        """Serialize the component; see spaCy's `TrainablePipe.to_bytes`."""
+        self._update_cfg()
+        return super().to_bytes(exclude=exclude)  # type: ignore[no-any-return]
 
-        scores: The potentials of the predicted docs.
+    def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> Self:
+        """Load the component; see spaCy's `TrainablePipe.from_bytes`."""
+        self.seen_texts.forget()
+        super().from_bytes(bytes_data, exclude=exclude)
+        self._read_cfg(exclude)
+        return self
 
-        Labels that were added are predicted from now on if these examples have them, and the texts
-        count as trained on (see `SeenTexts`).
+    def _update_cfg(self) -> None:
+        self.seen_texts.store()
+        self.cfg[settings.KEY] = settings.changes(self, self._config)
 
-        Returns the loss and its gradient for the potentials.
-        Raises InputError for a gold entity that has an unknown label, begins or ends with
-        whitespace, or is also a negative span, for potentials that are not finite, and for teachers
-        of other labels, or only of some docs.
-        """
-        with required("train"):
-            from ..ml.losses import nll_with_gradient
-        examples = list(examples)
-        validate_examples(examples, "CRFEntityRecognizer.get_loss")
-        self._require_valid([eg.predicted for eg in examples], scores)
-        if isinstance(self.chains, LabelChains):
-            self.chains.warn_of_lost(examples)
-        gold, hidden = self.chains.gold(examples)
-        negatives = self.chains.negatives(examples, self.incorrect_spans_key)
-        self._enable_trained(examples)
-        self.seen_texts.learn(examples)
-        self._trains_transformer = trains_transformer(self.model)
-        scores, backprop = self.chains.split(scores)
-        losses, d_scores = nll_with_gradient(
-            scores, gold, self.chains.scheme.constraints, negatives, hidden
-        )
-        loss = float(losses.sum())
-        lessons = find_lessons(examples, self.name)
-        if lessons:
-            self.cfg["untrained"] = []  # teachers know all labels
-            loss, d_scores = self._mix(loss, d_scores, scores, lessons)
-        return loss, backprop(d_scores)
-
-    def _require_valid_cfg(self) -> None:
-        """Raise InputError for stored results of training that no training writes."""
-        labels = self.cfg["labels"]
-        are_labels = isinstance(labels, list) and all(
-            isinstance(label, str) and label and not label.startswith("!") for label in labels
-        )
-        if not are_labels or len({*labels}) < len(labels):
-            raise InputError(f"labels: expected a list of different labels, got {labels!r}.")
-        untrained = self.cfg["untrained"]
-        if not isinstance(untrained, list) or any(label not in labels for label in untrained):
-            raise InputError(f"untrained: expected a list of labels, got {untrained!r}.")
+    def _read_cfg(self, exclude: Iterable[str]) -> None:
+        checks.require_valid_cfg(self.name, self.cfg)
         self.seen_texts.saved()
-        if not isinstance(self.cfg["guarantees"], dict):
-            raise InputError(f"guarantees: expected a dict, got {self.cfg['guarantees']!r}.")
-        chains = self.cfg.get("chains", ["flat", 1])
-        if not isinstance(chains, list) or [*map(type, chains)] != [str, int]:
-            raise InputError(f"chains: expected the kind and the layers, got {chains!r}.")
-        for name in FITTED:
-            getattr(self, name)
-        n = self.cfg.get("calibrated_on")
-        if n is not None and (type(n) is not int or n < 0):
-            raise InputError(
-                f"[{self.name}] calibrated_on: expected a number of entities, got {n!r}."
-            )
+        calibration.require_valid_numbers(self)
+        if stored.CFG not in exclude:
+            settings.apply_changes(self, self._config)
 
-    def _enable_trained(self, examples: Sequence[Example]) -> None:
-        """Let added labels be predicted that are among the gold entities which can be learned."""
-        untrained = self.cfg["untrained"]
-        if untrained:
-            found = {
-                ent.label_
-                for eg in examples
-                for ent in gold_entities(eg.reference, self.entities_key)
-                if ent.label_ in untrained and eg.get_aligned_spans_y2x([ent])
-            }
-            self.cfg["untrained"] = [label for label in untrained if label not in found]
+    # Calibration, see `calibration`
 
-    def _forget_fits(self) -> None:
-        """Drop what was fitted to other weights."""
-        for name in FITTED:
-            self.cfg[name] = None
-        self.cfg["guarantees"] = {}
+    def fit_temperature(self, examples: Iterable[Example], more: Sequence[Scored] = ()) -> float:
+        """Set the most probable temperature given held-out examples; return it."""
+        return calibration.calibrate_temperature(self, examples, more)
 
-    def _require_known_labels(self, labels: Sequence[str]) -> None:
-        """Raise InputError for a threshold or a disabled label that is not among these."""
-        given = [*self.thresholds, *self.candidate_thresholds]
-        self._require_known("thresholds", given, labels)
-        self._require_known("disabled_labels", self.disabled_labels, labels)
+    def fit_platt_scaling(
+        self, examples: Iterable[Example], more: Sequence[Scored] = ()
+    ) -> PlattScaling:
+        """Set the most probable Platt scaling, given held-out examples; return it."""
+        return calibration.calibrate_spans(self, examples, more)
 
+    def fit_span_threshold(self, docs: Iterable[Doc], beta: float = 1.0) -> float:
+        """Set the threshold of "f_score" with the best expected F-score on docs; return it."""
+        return calibration.calibrate_f_score(self, docs, beta)
 
-def _is_key(key: Any) -> bool:
-    return key is None or isinstance(key, str)
+    def log_likelihoods(self, examples: Iterable[Example]) -> list[float]:
+        """Compute the log probability of the gold entities of each example."""
+        return calibration.log_likelihoods(self, examples)
+
+    # Queries, see `queries`
+
+    def nbest(self, docs: Iterable[Doc], n: int) -> list[list[queries.Analysis]]:
+        """Find the n most probable sets of entities of each doc, the best first."""
+        return queries.nbest(self, docs, n)
+
+    def analysis_sets(self, docs: Iterable[Doc]) -> list[list[queries.Analysis]]:
+        """Find the sets of entities that `spacy-crf-ner calibrate --analyses` promises."""
+        return queries.analysis_sets(self, docs)
+
+    def span_posteriors(self, doc: Doc, spans: Iterable[Span]) -> list[float]:
+        """Compute for each span of a doc the probability that it is an entity of its label."""
+        return queries.span_posteriors(self, [doc], [spans])[0]
+
+    def span_posteriors_of(
+        self, docs: Iterable[Doc], spans: Iterable[Iterable[Span]]
+    ) -> list[list[float]]:
+        """Compute for each span of each doc the probability that it is an entity of its label."""
+        return queries.span_posteriors(self, docs, spans)
+
+    def uncertainty(
+        self, docs: Iterable[Doc], lowest: float = 0.01, log_odds: bool = True
+    ) -> list[queries.Uncertainty]:
+        """Measure how uncertain the model is about each doc; preset entities are not counted."""
+        return queries.uncertainty(self, docs, lowest, log_odds)
+
+    def trellis(self, doc: Doc, label: str | None = None) -> Trellis:
+        """Show how Viterbi decoding finds the tags of a doc, or of one label in it."""
+        return queries.trellis(self, doc, label)
+
+    def transitions(self) -> queries.Transitions:
+        """Copy the transition scores of the model, not divided by the temperature."""
+        return queries.transitions(self)

@@ -5,7 +5,7 @@ Axes: T predicted tokens.
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,40 @@ from .preset import IOB_OUTSIDE
 def gold_entities(gold: Doc, key: str | None) -> Sequence[Span]:
     """Return the entities of a gold doc: `doc.spans[key]` if it has this key, else `doc.ents`."""
     return list(gold.spans[key]) if key is not None and key in gold.spans else gold.ents
+
+
+def count_entities(
+    examples: Iterable[Example], key: str | None, excluded: Collection[str] = ()
+) -> int:
+    """Count the gold entities of labels that are not excluded.
+
+    Args:
+        examples: The examples.
+        key: The key of overlapping gold entities in `doc.spans`; None for those in `doc.ents`.
+        excluded: Labels.
+    """
+    golds = (gold_entities(eg.reference, key) for eg in examples)
+    return sum(ent.label_ not in excluded for ents in golds for ent in ents)
+
+
+def learnable_labels(examples: Iterable[Example], key: str | None) -> set[str]:
+    """Find the labels of gold entities that align with the predicted tokens.
+
+    Args:
+        examples: The examples.
+        key: The key of overlapping gold entities in `doc.spans`; None for those in `doc.ents`.
+    """
+    return {
+        ent.label_
+        for eg in examples
+        for ent in gold_entities(eg.reference, key)
+        if eg.get_aligned_spans_y2x([ent])
+    }
+
+
+def where_gold_is(key: str | None) -> str:
+    """Return the advice for a corpus without gold entities; the key is that of `doc.spans`."""
+    return f"Check that the corpus has doc.ents{f' or doc.spans[{key!r}]' if key else ''}"
 
 
 def collect_labels(
@@ -116,7 +150,7 @@ def write_tags(tags: NDArray[np.int64], spans: Spans, scheme: TagScheme) -> None
     tags[(spans.starts[:, None] + steps)[within]] = written[within]
 
 
-def keep_edges(
+def fix_boundaries(
     gold: NDArray[np.int64],
     hidden: NDArray[np.bool_] | None,
     lengths: Sequence[int],

@@ -8,8 +8,9 @@ from spacy.vocab import Vocab
 
 from ..extras import required, versions
 from ..input_error import InputError
-from .crf_pipe import CRFPipe
-from .lookup import recognizer, recognizers, require_own_key
+from .checks import require_own_key
+from .crf_ner import CRFEntityRecognizer
+from .lookup import recognizer, recognizers
 
 
 def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language:
@@ -45,7 +46,7 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
         ) from error
     for name in recognizers(nlp):
         pipe = recognizer(nlp, name)
-        require_own_key(nlp, pipe, pipe.entities_key or pipe.spans_key, CRFPipe)
+        require_own_key(nlp, pipe, pipe.entities_key or pipe.spans_key, CRFEntityRecognizer)
     if precision is not None:
         with required("train"):
             from .accelerate import accelerate

@@ -1,15 +1,15 @@
-"""Find the `crf_ner` component of a pipeline, what it reads, and who writes to its spans."""
+"""Find the `crf_ner` component of a pipeline, and what runs before and after it."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
 
 from spacy.language import DisabledPipes, Language
+from spacy.training import Example
 from thinc.api import Model
 
 from ..input_error import InputError
-
-if TYPE_CHECKING:
-    from .crf_ner import CRFEntityRecognizer
+from .calibration import calibration_of
+from .crf_ner import CRFEntityRecognizer
 
 FACTORY = "crf_ner"
 
@@ -46,9 +46,9 @@ def require_recognizer(nlp: Language, name: str | None = None) -> str:
     return found
 
 
-def recognizer(nlp: Language, name: str | None = None) -> "CRFEntityRecognizer":
+def recognizer(nlp: Language, name: str | None = None) -> CRFEntityRecognizer:
     """Return the component; raises InputError as `require_recognizer`."""
-    return cast("CRFEntityRecognizer", nlp.get_pipe(require_recognizer(nlp, name)))
+    return cast(CRFEntityRecognizer, nlp.get_pipe(require_recognizer(nlp, name)))
 
 
 def find_entities_key(nlp: Language, component: str | None = None) -> str | None:
@@ -118,20 +118,17 @@ def model_layers(pipe: Any) -> Iterator[Model[Any, Any]]:
         yield from model.walk()
 
 
-def require_own_key(
-    nlp: Language,
-    pipe: "CRFEntityRecognizer",
-    key: str | None,
-    kind: type = object,
-) -> None:
-    """Raise InputError if another component of a kind writes to `doc.spans[key]` too."""
-    for name, other in nlp.pipeline if key is not None else ():
-        if not isinstance(other, kind):
-            continue
-        written = [getattr(other, each, None) for each in ("entities_key", "spans_key", "key")]
-        written += [getattr(other, "cfg", {}).get("spans_key")]  # of a span_finder
-        if other is not pipe and key in written:
-            raise InputError(
-                f"[{pipe.name}] spans_key: expected a key of its own, got {key!r}, which {name!r} "
-                "writes too. Set another spans_key."
-            )
+def read_by_earlier(nlp: Language, name: str, examples: Iterable[Example]) -> list[Example]:
+    """Let the components before one process copies of the predicted docs."""
+    pairs = ((eg.predicted.copy(), eg.reference) for eg in examples)
+    with only_before(nlp, name):
+        return [Example(doc, gold) for doc, gold in nlp.pipe(pairs, as_tuples=True)]
+
+
+def calibrations(nlp: Language) -> list[str]:
+    """Say of each `crf_ner` component whether its confidences are calibrated."""
+    names = recognizers(nlp)
+    return [
+        f"{f'[{name}] ' if len(names) > 1 else ''}{calibration_of(recognizer(nlp, name))}"
+        for name in names
+    ]

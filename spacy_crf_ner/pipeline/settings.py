@@ -1,115 +1,174 @@
-"""Settings of a component: read from its config, and changeable at run time."""
+"""The settings of a component: their checks, and how changes of them are saved.
 
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+A setting is an attribute that the config sets. One that is changed later is saved in `cfg`, beside
+the value of the config that it replaced. When the component is loaded, the change applies if the
+config still has that value; any other value in the config overrides it.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from thinc.api import Config
 
 from ..input_error import InputError
-from .spacy_internals import write_setting
+from .component import Component
+from .label_sets import KEY as ANNOTATED
 
-T = TypeVar("T")
+DEFAULT_MODEL = """
+[model]
+@architectures = "spacy-crf-ner.BiLSTMCRF.v1"
+hidden_width = 100
+
+[model.tok2vec]
+@architectures = "spacy.HashEmbedCNN.v2"
+pretrained_vectors = null
+width = 96
+depth = 4
+embed_size = 2000
+window_size = 1
+maxout_pieces = 3
+subword_features = true
+"""
+DEFAULT_CONFIG = {
+    "model": Config().from_str(DEFAULT_MODEL)["model"],
+    "thresholds": {},
+    "candidate_thresholds": {},
+    "disabled_labels": [],
+    "scorer": {"@scorers": "spacy-crf-ner.ner_scorer.v1"},
+}
+
+KEY = "settings"  # of the changes, in `cfg`
+DECODINGS = ("viterbi", "f_score")
 
 
-class Setting(Generic[T]):
-    """A setting that is stored in the config of the pipeline, not with the weights.
+class Setting(NamedTuple):
+    """Which values a setting may have.
 
-    So a trained pipeline can be loaded with other settings. Setting the attribute at run time
-    changes `nlp.config` too, so that the change is saved. A dict or list is read-only: assign a new
-    one.
-
-    is_valid: Whether a value may be set; other values raise InputError.
-    expected: The expected values, for the message.
+    Attributes:
+        is_valid: Whether a value may be set. It may raise TypeError or AttributeError for values of
+            another type.
+        expected: The valid values, for the message.
     """
 
-    def __init__(self, is_valid: Callable[[T], bool], expected: str) -> None:
-        self._is_valid, self._expected = is_valid, expected
-
-    def __set_name__(self, owner: Any, name: str) -> None:
-        self._name = name
-
-    def __get__(self, pipe: Any, owner: Any = None) -> T:
-        if pipe is None:
-            return self  # type: ignore[return-value]
-        value = pipe.settings[self._name]
-        if isinstance(value, list):
-            return tuple(value)  # type: ignore[return-value]
-        return MappingProxyType(value) if isinstance(value, dict) else value  # type: ignore
-
-    def __set__(self, pipe: Any, value: T) -> None:
-        is_change = self._name in pipe.settings
-        pipe.settings[self._name] = plain = self._plain(pipe, value)
-        if is_change:
-            write_setting(pipe, self._name, plain)
-
-    def _plain(self, pipe: Any, value: Any) -> Any:
-        """Validate a value, and return it as a config has it."""
-        try:
-            is_valid = self._is_valid(value)
-        except (TypeError, AttributeError):  # of another type
-            is_valid = False
-        if not is_valid:
-            raise InputError(
-                f"[{pipe.name}] {self._name}: expected {self._expected}, got {value!r}."
-            )
-        if isinstance(value, list | tuple):
-            return list(value)
-        return dict(value) if isinstance(value, Mapping) else value
+    is_valid: Callable[[Any], bool]
+    expected: str
 
 
-class FittedSetting(Setting[float | None]):
-    """A number that is fitted to data, and stored with the weights, in `pipe.cfg`.
+def _are(check: Callable[[float], bool]) -> Callable[[Mapping[str, float]], bool]:
+    return lambda by_label: all(check(p) for p in by_label.values())
 
-    A number in the config takes precedence over the stored one. Without either it is the default.
+
+def _is_key(key: Any) -> bool:
+    return key is None or isinstance(key, str)
+
+
+_SWITCH = Setting(lambda value: isinstance(value, bool), "true or false")
+
+SETTINGS = {
+    "confidence": _SWITCH,
+    "threshold": Setting(lambda p: 0.0 <= p <= 1.0, "0.0 to 1.0"),
+    "thresholds": Setting(_are(lambda p: 0.0 <= p <= 1.0), "numbers from 0.0 to 1.0"),
+    "decode": Setting(lambda name: name in DECODINGS, " or ".join(DECODINGS)),
+    "span_threshold": Setting(lambda p: 0.0 < p < 1.0, "a number between 0.0 and 1.0"),
+    "spans_key": Setting(
+        lambda key: _is_key(key) and key != ANNOTATED, f"a string or None, not {ANNOTATED!r}"
+    ),
+    "candidate_threshold": Setting(lambda p: 0.0 < p <= 1.0, "a number over 0.0, up to 1.0"),
+    "candidate_thresholds": Setting(_are(lambda p: 0.0 < p <= 1.0), "numbers over 0.0, up to 1.0"),
+    "disabled_labels": Setting(
+        lambda labels: isinstance(labels, list | tuple) and all(isinstance(x, str) for x in labels),
+        "a list of labels",
+    ),
+    "incorrect_spans_key": Setting(_is_key, "a string or None"),
+    "overwrite": _SWITCH,
+}
+
+
+class FrozenDict(dict[str, Any]):
+    """A read-only dict, which can be copied and saved: assign a new one to change a setting."""
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("This dict is read-only. Assign a new one to the setting.")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenDict, (dict(self),)
+
+
+def checked(setting: Setting, name: str, value: Any, component: str) -> Any:
+    """Return a valid value of a setting, as a component keeps it: lists and dicts are read-only.
+
+    Args:
+        setting: Which values are valid.
+        name: The name of the setting.
+        value: The value to set.
+        component: The name of the component, for messages.
+
+    Raises:
+        InputError: For a value that is not valid.
     """
-
-    def __init__(self, default: float, is_valid: Callable[[Any], bool], expected: str) -> None:
-        super().__init__(is_valid, expected)
-        self._default = default
-
-    def __get__(self, pipe: Any, owner: Any = None) -> float:
-        if pipe is None:
-            return self  # type: ignore[return-value]
-        # Pipelines that were saved before there was this setting have stored none.
-        configured, stored = pipe.settings[self._name], pipe.cfg.get(self._name)
-        value = stored if configured is None else configured
-        return self._default if value is None else float(self._plain(pipe, value))
-
-    def __set__(self, pipe: Any, value: float | None) -> None:
-        if self._name in pipe.settings:
-            # Store it with the weights: the config may be used to train other weights.
-            pipe.cfg[self._name], value = self._plain(pipe, value), None
-            if pipe.settings[self._name] is None:
-                return  # the config has no number to remove, and to write to it is slow
-        super().__set__(pipe, value)
+    try:
+        is_valid = setting.is_valid(value)
+    except (TypeError, AttributeError):  # of another type
+        is_valid = False
+    if not is_valid:
+        raise InputError(f"[{component}] {name}: expected {setting.expected}, got {value!r}.")
+    if isinstance(value, list):
+        return tuple(value)
+    return FrozenDict(value) if isinstance(value, Mapping) else value
 
 
-class CalibrationSetting(FittedSetting):
-    """A number of the calibration. Once it is set, nobody knows to how many entities it is fitted.
+def current_settings(pipe: Component) -> dict[str, Any]:
+    """Return the present values of all settings, by name."""
+    return {name: getattr(pipe, name) for name in SETTINGS}
 
-    Who fits it sets `pipe.cfg["calibrated_on"]` after it.
+
+def copy_settings(source: Component, target: Component) -> None:
+    """Give a component the settings of another one, except what is fitted to its weights."""
+    for name, value in current_settings(source).items():
+        if name != "span_threshold":
+            setattr(target, name, value)
+
+
+def changes(pipe: Component, config: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return what to save: for each changed setting, the value of the config and the present one.
+
+    Both are JSON texts: spaCy would save numbers with ten decimals only.
+
+    Args:
+        pipe: The component.
+        config: The values that the config gave, by name.
     """
-
-    def __set__(self, pipe: Any, value: float | None) -> None:
-        is_change = self._name in pipe.settings
-        super().__set__(pipe, value)
-        if is_change:
-            pipe.cfg["calibrated_on"] = None
-
-
-def stored_settings(pipe: Any, names: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the config has for settings, and what is stored with the weights."""
-    names = [*names]
-    configured, fitted = (
-        {name: of[name] for name in names if name in of} for of in (pipe.settings, pipe.cfg)
-    )
-    return configured, fitted
+    now = current_settings(pipe)
+    return {
+        name: [_to_json(given), _to_json(now[name])]
+        for name, given in config.items()
+        if now[name] != given
+    }
 
 
-def restore_settings(pipe: Any, stored: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    """Give a component back what `stored_settings` returned."""
-    configured, fitted = stored
-    for name, value in configured.items():
-        if pipe.settings[name] != value:
-            pipe.settings[name] = value
-            write_setting(pipe, name, value)
-    pipe.cfg.update(fitted)
+def apply_changes(pipe: Component, config: Mapping[str, Any]) -> None:
+    """Set all settings of a component that was loaded: to the saved changes, or as in the config.
+
+    Args:
+        pipe: The component, which has the saved changes in its `cfg`.
+        config: The values that the config gives, by name.
+
+    Raises:
+        InputError: For changes that no component saves.
+    """
+    saved = pipe.cfg.get(KEY, {})
+    try:
+        changed = {name: (given, json.loads(now)) for name, (given, now) in saved.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"{KEY}: expected pairs of JSON values, got {saved!r}.") from error
+    for name, given in config.items():
+        replaced, now = changed.get(name, (None, None))
+        setattr(pipe, name, now if replaced == _to_json(given) else given)
+
+
+def _to_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

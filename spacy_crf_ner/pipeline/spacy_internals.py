@@ -1,14 +1,9 @@
 """Undocumented parts of spaCy that this package uses, with a public fallback where possible."""
 
-import gc
 from collections.abc import Iterable, Iterator
-from copy import copy
 from typing import Any
-from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from spacy import util
-from spacy.language import Language
-from spacy.pipeline import TrainablePipe
 from spacy.pipeline.tok2vec import Tok2VecListener
 from spacy.tokens import Span
 from spacy.vocab import Vocab
@@ -29,50 +24,6 @@ def check_lexeme_norms(vocab: Vocab, component_name: str) -> None:
 def extension_key(span: Span, name: str) -> Any:
     """Return the key of an extension attribute of a span."""
     return ("._.", name, span.start_char, span.end_char)
-
-
-# Configs: `Language.config` is built from the dict that `get_pipe_config` returns.
-
-
-# An object for the last time that spaCy named a component; and the pipelines that may hold it, with
-# the object of the time when they were searched for, or None until all are known.
-_NAMED: "WeakKeyDictionary[TrainablePipe, object]" = WeakKeyDictionary()
-_PIPELINES: "WeakKeyDictionary[TrainablePipe, tuple[object, list[ReferenceType[Language]]]]"
-_PIPELINES = WeakKeyDictionary()
-# Objects that `gc.freeze` has hidden from the start: Python 3.12 hides some of its own.
-_FROZEN = gc.get_freeze_count()
-
-
-def remember_pipeline(pipe: TrainablePipe, nlp: Language) -> None:
-    """Remember the pipeline that a component is made for."""
-    _PIPELINES[pipe] = None, [ref(nlp)]
-
-
-def expect_pipeline(pipe: TrainablePipe) -> None:
-    """Search again for the pipelines of a component: spaCy names it when it adds it to one."""
-    _NAMED[pipe] = object()
-
-
-def write_setting(pipe: TrainablePipe, name: str, value: Any) -> None:
-    """Set a setting of a component in the config of each pipeline that holds it.
-
-    A sourced component belongs to several pipelines and has no references to them. So this searches
-    all objects, once, which takes a tenth of a second and misses objects that `gc.freeze` has
-    hidden. It always finds the pipeline that the component was made for.
-    """
-    named = _NAMED.get(pipe)
-    searched, known = _PIPELINES.get(pipe, (None, []))
-    pipelines = [nlp for nlp in (each() for each in known) if nlp is not None]
-    if named is None or searched is not named:
-        found = [nlp for nlp in gc.get_objects() if issubclass(type(nlp), Language)]
-        by_id = {id(nlp): nlp for nlp in pipelines + found if hasattr(nlp, "components")}
-        pipelines = [*by_id.values()]
-        is_frozen = gc.get_freeze_count() > _FROZEN
-        _PIPELINES[pipe] = None if is_frozen else named, [ref(nlp) for nlp in pipelines]
-    for nlp in pipelines:
-        for component_name, component in nlp.components:
-            if component is pipe:
-                nlp.get_pipe_config(component_name)[name] = copy(value)
 
 
 # Listeners: layers that read what an earlier component computes.

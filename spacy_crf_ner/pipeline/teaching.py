@@ -18,8 +18,7 @@ from spacy.training import Example
 from ..input_error import InputError
 from ..ml.potentials import Potentials
 from ..tags import SpanOffsets
-from .flat import FlatChain
-from .overlapping import LabelChains
+from .encoding import Encoding
 from .platt_scaling import UNCHANGED
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 KEY = "spacy_crf_ner_lesson"
 
 # Returns the chains of labels in a tag scheme.
-ChainsOf = Callable[[str, tuple[str, ...]], FlatChain | LabelChains]
+ChainsOf = Callable[[str, tuple[str, ...]], Encoding]
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,10 @@ from thinc.api import Config, Model
 from ..input_error import InputError
 from ..ml.digest import weights_digest
 from ..ml.random_state import kept_numpy_state, kept_random_state
-from ..pipeline.calibrated_pipe import CALIBRATION, read_by_earlier
+from ..pipeline.calibration import CALIBRATION, forget_calibration
 from ..pipeline.gold import gold_entities
-from ..pipeline.lookup import read_components, recognizer, recognizers
+from ..pipeline.lookup import read_by_earlier, read_components, recognizer, recognizers
+from ..pipeline.network import computed_once
 from ..pipeline.temperature_scaling import FEW
 
 CALLBACK = "spacy-crf-ner.calibrate_on_dev.v1"
@@ -29,9 +30,8 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
 
     Each time that the pipeline is saved with other weights, temperature and Platt scaling of its
     `crf_ner` components are fitted to `training.dev_corpus`. Some are left as they are: frozen
-    ones; those with one of these numbers in the config; and those whose entities depend on
-    confidences, by a threshold or `decode = "f_score"`, as the scores of the training would be of
-    other entities.
+    ones; and those whose entities depend on confidences, by a threshold or `decode = "f_score"`, as
+    the scores of the training would be of other entities.
 
     Args:
         max_words: The number of tokens in random dev docs, about; 0 for all docs.
@@ -81,9 +81,8 @@ def _calibrated(nlp: Language) -> Iterator[str]:
     for name in recognizers(nlp):
         if name not in frozen:
             pipe = recognizer(nlp, name)
-            is_given = any(pipe.settings[each] is not None for each in CALIBRATION)
             cut = pipe.threshold or any(pipe.thresholds.values()) or pipe.decode == "f_score"
-            if not is_given and not cut:
+            if not cut:
                 yield name
 
 
@@ -94,7 +93,7 @@ def _choose(nlp: Language, name: str, examples: Sequence[Example], words: int) -
     problems: list[InputError] = []
     for eg in examples:
         try:
-            if pipe.chains.is_annotated(eg):
+            if pipe.encoding.is_annotated(eg):
                 found.append(eg)
         except InputError as problem:
             problems.append(problem)
@@ -136,7 +135,7 @@ def _fit(
         models = [getattr(each, "model", None) for each in read_components(nlp, name).values()]
         digest = weights_digest(each for each in models if isinstance(each, Model))
         then, found = fitted.get(name, ("", {}))
-        pipe.forget_calibration()  # it was fitted to the weights of an earlier save
+        forget_calibration(pipe)  # it was fitted to the weights of an earlier save
         if then == digest:
             for each, value in found.items():
                 setattr(pipe, each, value)
@@ -145,7 +144,7 @@ def _fit(
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 read = read_by_earlier(nlp, name, examples)
-                with pipe.computed_once():
+                with computed_once(pipe):
                     pipe.fit_temperature(read)
                     pipe.fit_platt_scaling(read)
             problems = list(dict.fromkeys(f"{each.message}" for each in caught))

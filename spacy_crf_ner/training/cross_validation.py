@@ -18,6 +18,7 @@ from thinc.api import Config
 
 from ..input_error import InputError
 from ..pipeline.lookup import recognizer, recognizers, require_recognizer
+from ..pipeline.settings import copy_settings
 from .calibration import without_calibration
 from .config_file import reader_block
 from .labelled_corpora import READER as LABELLED
@@ -66,7 +67,8 @@ def train_folds(
         negative_key: The key in `doc.spans` of negative spans; None for none. Those with a label
             that the pipeline does not have after initialization are left out.
         only: The folds to leave out, one after the other; None for all.
-        source: The pipeline that the config is of: its frozen components keep their weights.
+        source: The pipeline that the config is of: its frozen components keep their weights,
+            and all have its settings, also those that were changed later.
 
     Yields:
         Each pipeline, with the indices of the docs that it has not seen.
@@ -94,6 +96,9 @@ def train_folds(
                 DocBin(docs=chosen, store_user_data=True).to_disk(path)
             own = with_corpora(config, folder)
             nlp = init_nlp(own, use_gpu=gpu_id)
+            if source is not None:
+                for each in recognizers(nlp):
+                    copy_settings(recognizer(source, each), recognizer(nlp, each))
             readers = [recognizer(nlp, each) for each in recognizers(nlp)]
             labels = {
                 label

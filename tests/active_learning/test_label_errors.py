@@ -14,7 +14,7 @@ from pipelines import TOK2VEC
 from spacy_crf_ner.active_learning import label_errors, review
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline import calibrated_pipe
+from spacy_crf_ner.pipeline import calibration
 from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 from spacy_crf_ner.training import cross_validation
 from spacy_crf_ner.training.cross_validation import divide, known_negatives, train_folds
@@ -285,14 +285,14 @@ def test_log_likelihood_ratios_score_each_doc_once(trained, monkeypatch, tokens)
         gold, other = (log_p[frozenset([(0, 1, label)])] for label in labels)
         expected.append(min(other - gold, label_errors.LIMIT))
     scored, sizes = [], []
-    potentials, nll = ner._potentials, calibrated_pipe.nll
+    potentials, nll = ner.potentials, calibration.nll
     monkeypatch.setattr(
-        ner, "_potentials", lambda docs: scored.append(len(docs)) or potentials(docs)
+        ner, "potentials", lambda docs: scored.append(len(docs)) or potentials(docs)
     )
     monkeypatch.setattr(
-        calibrated_pipe, "nll", lambda p, *rest: sizes.append(p.lengths.sum()) or nll(p, *rest)
+        calibration, "nll", lambda p, *rest: sizes.append(p.lengths.sum()) or nll(p, *rest)
     )
-    monkeypatch.setattr(calibrated_pipe, "BATCH_TOKENS", tokens)
+    monkeypatch.setattr(calibration, "BATCH_TOKENS", tokens)
     found = label_errors._log_likelihood_ratios(ner, examples, findings)
     assert found == pytest.approx(expected, abs=1e-3)
     assert scored == [1, 1]
@@ -311,7 +311,7 @@ def test_log_likelihoods_of_one_doc_match_separate_docs():
     nlp.initialize(lambda: [Example(doc, golds[0])])
     ner.temperature = 2.0
     expected = ner.log_likelihoods([Example(doc.copy(), gold) for gold in golds])
-    assert [*ner.log_likelihoods_of(doc, golds)] == pytest.approx(expected)
+    assert [*calibration.log_likelihoods_of(ner, doc, golds)] == pytest.approx(expected)
 
 
 def test_support_counts_the_other_texts():
@@ -492,7 +492,8 @@ def test_train_folds_keeps_negative_spans_of_configured_labels(tmp_path, monkeyp
 
     monkeypatch.setattr(cross_validation, "train", train)
     fold_of = divide([doc.text for doc in docs], 2)
-    folds = [rows for _, rows in train_folds(nlp.config, docs, fold_of, negative_key="neg")]
+    found = train_folds(nlp.config, docs, fold_of, negative_key="neg", source=nlp)
+    folds = [rows for _, rows in found]
     for found, held_out in zip(seen, folds, strict=True):
         rest = (doc for i, doc in enumerate(docs) if i not in held_out and "neg" in doc.spans)
         assert found == {doc.text: ["RARE"] for doc in rest} and found

@@ -17,6 +17,7 @@ from spacy_crf_ner.evaluation.guarantees import drift, guarantees
 from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.lookup import model_layers, recognizer
+from spacy_crf_ner.pipeline.settings import SETTINGS, Setting
 
 
 class Splitter:
@@ -164,13 +165,11 @@ def test_setting_that_is_new_matters_to_all_promises(
     nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ner: Any = recognizer(nlp)
-    kind = type(ner)
-    monkeypatch.setattr(kind, "x", property(lambda ner: ner.settings["x"]), raising=False)
-    ner.settings["x"] = 1
+    monkeypatch.setitem(SETTINGS, "x", Setting(lambda value: True, "anything"))
     for asked in ({"recall": 0.5}, {"precision": 0.1, "certainty": 0.1}, {"analyses": 0.1}):
-        ner.settings["x"] = 1
+        ner.x = 1
         promised(nlp, **asked)
-        ner.settings["x"] = 2
+        ner.x = 2
         with pytest.raises(InputError, match=r"got other x\."):
             guarantees(nlp)
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from pipelines import TOK2VEC, make_examples, train, trained_elsewhere
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.evaluation import calibration, evaluate, promises
+from spacy_crf_ner.evaluation import calibration, drift, evaluate, promises
 from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.matching import Entity, span_probabilities
@@ -32,7 +32,8 @@ from spacy_crf_ner.evaluation.risk_control import (
     recall_threshold,
 )
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline.crf_pipe import CRFPipe
+from spacy_crf_ner.pipeline import network
+from spacy_crf_ner.pipeline.calibration import is_calibrated, platt_scaling
 from spacy_crf_ner.pipeline.lookup import recognizer
 
 WORDS = ["it", "saw", "came", "Anna", "Bonn", "Bonn Anna"]
@@ -78,7 +79,7 @@ def test_half_to_calibrate_on_without_entities_raises(nlp: Language) -> None:
         with pytest.raises(InputError) as error:
             calibrate(nlp, make_examples(nlp, texts), promises=Promises(recall=0.5))
         refused += "in the half to calibrate on" in str(error.value)
-        assert not nlp.get_pipe("crf_ner").is_calibrated  # type: ignore[attr-defined]
+        assert not is_calibrated(recognizer(nlp))
     assert refused == 2  # one of three docs is in that half
 
 
@@ -501,13 +502,13 @@ def test_calibrate_with_promises_runs_the_network_once_for_each_doc(
 ) -> None:
     """It finds the same as if the network ran for each question."""
     asked = Promises(recall=0.8, precision=0.4, analyses=0.5)
-    compute, read = CRFPipe._compute, []
+    compute, read = network.compute_potentials, []
 
-    def counted(self: CRFPipe, docs: list[Doc]) -> Any:
+    def counted(pipe: Any, docs: list[Doc]) -> Any:
         read.append(len(docs))
-        return compute(self, docs)
+        return compute(pipe, docs)
 
-    monkeypatch.setattr(CRFPipe, "_compute", counted)
+    monkeypatch.setattr(network, "compute_potentials", counted)
     found, times = [], []
     for _ in range(2):
         nlp = spacy.load(model)
@@ -515,8 +516,9 @@ def test_calibrate_with_promises_runs_the_network_once_for_each_doc(
         found.append(calibrate(nlp, examples, promises=asked))
         times.append(sum(read) / 150)
         read.clear()
-        assert nlp.get_pipe("crf_ner")._computed is None  # type: ignore[attr-defined]
-        monkeypatch.setattr(CRFPipe, "computed_once", lambda self: nullcontext())
+        assert nlp.get_pipe("crf_ner").computed is None  # type: ignore[attr-defined]
+        for module in (calibration, drift, promises):
+            monkeypatch.setattr(module, "computed_once", lambda pipe: nullcontext())
     assert times[0] == 1 and times[1] > 4
     rows = [each.pop("guarantees") for each in found]
     for name in ("temperature", "platt_slope", "platt_intercept"):
@@ -812,22 +814,23 @@ def test_guarantees_changed_setting_of_earlier_recognizer_raises(nlp: Language) 
 
 def test_a_failed_calibration_changes_nothing(nlp: Language) -> None:
     ner = nlp.get_pipe("crf_ner")
-    before = ner.decode, ner.temperature, ner.platt_scaling, ner.spans_key, ner.span_threshold
+    before = ner.decode, ner.temperature, platt_scaling(ner), ner.spans_key, ner.span_threshold
     with pytest.raises(InputError, match="recall: expected at least"):
         calibrate(nlp, drawn(nlp, 40, 26), f_beta=1.0, promises=Promises(recall=0.999))
-    now = ner.decode, ner.temperature, ner.platt_scaling, ner.spans_key, ner.span_threshold
+    now = ner.decode, ner.temperature, platt_scaling(ner), ner.spans_key, ner.span_threshold
     assert now == before and ner.cfg["guarantees"] == {}
     with pytest.raises(InputError, match="expected examples with annotated entities"):
         calibrate(nlp, drawn(nlp, 1, 27), promises=Promises(recall=0.8))
 
 
-def test_a_failed_calibration_keeps_the_numbers_of_the_config(model: Path) -> None:
-    nlp = spacy.load(model, config={"components.crf_ner.temperature": 2.0})
-    pipe, config = recognizer(nlp), nlp.config["components"]["crf_ner"]
+def test_failed_calibration_keeps_earlier_numbers(model: Path) -> None:
+    nlp = spacy.load(model, config={"components.crf_ner.threshold": 0.25})
+    pipe = recognizer(nlp)
+    pipe.temperature, pipe.span_threshold = 2.0, 0.3
     with pytest.raises(InputError, match="recall: expected at least"):
         calibrate(nlp, drawn(nlp, 40, 26), promises=Promises(recall=0.999))
-    assert pipe.temperature == pipe.settings["temperature"] == config["temperature"] == 2.0
-    assert pipe.cfg["temperature"] is None and pipe.calibrated_on is None
+    assert (pipe.temperature, pipe.span_threshold, pipe.threshold) == (2.0, 0.3, 0.25)
+    assert pipe.calibrated_on is None
 
 
 # In reports

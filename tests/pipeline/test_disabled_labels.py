@@ -22,8 +22,9 @@ from pipelines import SENTENCES, ents, make_examples
 from posteriors import read
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.potentials import Potentials
-from spacy_crf_ner.pipeline.flat import FlatChain
-from spacy_crf_ner.pipeline.overlapping import LabelChains
+from spacy_crf_ner.pipeline.calibration import log_likelihoods_of
+from spacy_crf_ner.pipeline.flat_encoding import FlatEncoding
+from spacy_crf_ner.pipeline.label_encoding import LabelEncoding
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED
 from spacy_crf_ner.pipeline.temperature_scaling import VARIANCE
 
@@ -43,7 +44,7 @@ def random_potentials(C: int) -> Potentials:
 
 def enumerated(scheme: str, potentials: Potentials, doc: int, temperature: float) -> Analyses:
     """Sum over all legal tag sequences of a doc without a tag of a disabled label."""
-    chain = FlatChain(scheme, LABELS, "ner").scheme
+    chain = FlatEncoding(scheme, LABELS, "ner").scheme
     begin, T = sum(LENGTHS[:doc]), LENGTHS[doc]
     tensors = potentials.tensors()
     paths, scores = enumeration.scored_paths(tensors[0][begin : begin + T], *tensors[1:])
@@ -62,7 +63,7 @@ def enumerated(scheme: str, potentials: Potentials, doc: int, temperature: float
 def test_flat_posterior_matches_enumeration_without_disabled_labels(
     scheme: str, temperature: float
 ) -> None:
-    chains = FlatChain(scheme, LABELS, "ner")
+    chains = FlatEncoding(scheme, LABELS, "ner")
     potentials = random_potentials(len(chains.tags.tags))
     docs = [Doc(Vocab(), words=["a"] * T) for T in LENGTHS]
     posterior = chains.posterior(docs, potentials, False, temperature, UNCHANGED, OFF)
@@ -92,8 +93,8 @@ def test_flat_posterior_matches_enumeration_without_disabled_labels(
 @pytest.mark.parametrize("scheme, layers", [*product(SCHEMES, (1, 2))])
 def test_overlapping_posterior_has_only_chains_of_other_labels(scheme: str, layers: int) -> None:
     """Chains are independent: those of other labels are as in a model without the label."""
-    chains = LabelChains(scheme, LABELS, layers, "sc", "ner")
-    less = LabelChains(scheme, ("PER", "ORG"), layers, "sc", "ner")
+    chains = LabelEncoding(scheme, LABELS, layers, "sc", "ner")
+    less = LabelEncoding(scheme, ("PER", "ORG"), layers, "sc", "ner")
     scores = random_potentials(len(chains.tags.tags))
     kept = [i for i, tag in enumerate(chains.tags.tags) if "LOC" not in tag]
     E, A, start, end = scores.arrays()
@@ -168,7 +169,7 @@ def test_log_likelihood_agrees_with_nbest_without_disabled_labels(nlp: Language)
     expected = [analysis.log_probability for analysis in analyses]
     found = ner.log_likelihoods([Example(doc, gold) for gold in golds])
     assert found == pytest.approx(expected, abs=1e-4)
-    assert [*ner.log_likelihoods_of(doc, golds)] == pytest.approx(expected, abs=1e-4)
+    assert [*log_likelihoods_of(ner, doc, golds)] == pytest.approx(expected, abs=1e-4)
     ents_with_disabled = make_examples(nlp, [SENTENCES[5]])
     assert math.exp(ner.log_likelihoods(ents_with_disabled)[0]) == 0.0
 
@@ -238,7 +239,7 @@ def test_unknown_disabled_label_raises(nlp: Language) -> None:
         lambda: ner.fit_temperature(examples),
         lambda: ner.fit_platt_scaling(examples),
         lambda: ner.log_likelihoods(examples),
-        lambda: next(ner.log_likelihoods_of(nlp.make_doc(TEXT), [nlp.make_doc(TEXT)])),
+        lambda: next(log_likelihoods_of(ner, nlp.make_doc(TEXT), [nlp.make_doc(TEXT)])),
     ):
         with pytest.raises(InputError, match=expected):
             ask()

@@ -31,7 +31,7 @@ from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import CorpusError, InputError
 from spacy_crf_ner.ml.losses import nll_with_gradient
 from spacy_crf_ner.ml.potentials import nll
-from spacy_crf_ner.pipeline import calibrated_pipe as module
+from spacy_crf_ner.pipeline import calibration as module
 from spacy_crf_ner.pipeline.label_sets import (
     KEY,
     annotated_labels,
@@ -262,14 +262,14 @@ def test_prediction_of_other_label_overlapping_gold_counts_as_wrong() -> None:
     assert (len(doc.predicted), len(doc.left_out)) == (0, 1)
 
 
-def test_judge_spans_skips_unannotated_labels_outside_gold_entities() -> None:
+def test_match_candidates_skips_unannotated_labels_outside_gold_entities() -> None:
     nlp = blank()
     nlp.initialize(lambda: make_examples(nlp, BOTH))
     (eg,) = make_examples(nlp, [("Anna Bonn came", [(0, 4, "PER")])])
     mark_annotated_labels(eg.reference, ["PER"])
     spans = [(0, 1, "PER"), (0, 1, "LOC"), (0, 2, "LOC"), (1, 2, "PER"), (1, 2, "LOC")]
     asked = [(span, i / 10) for i, span in enumerate(spans)]
-    judged = nlp.get_pipe("ner").chains.judge_spans(eg, asked)  # type: ignore[attr-defined]
+    judged = nlp.get_pipe("ner").encoding.match_candidates(eg, asked)  # type: ignore[attr-defined]
     assert judged == [(0.0, True), (0.1, False), (0.2, False), (0.3, False)]
 
 

@@ -26,7 +26,7 @@ from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.label_chains import split
 from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.pipeline.interval_scheduling import assign_layers
-from spacy_crf_ner.pipeline.overlapping import LabelChains
+from spacy_crf_ner.pipeline.label_encoding import LabelEncoding
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED, PlattScaling
 from spacy_crf_ner.tags import TagScheme
 
@@ -36,8 +36,8 @@ LENGTHS = (3, 0, 2)
 EVERYWHERE = [(scheme, layers) for scheme in SCHEMES for layers in (1, 2)]
 
 
-def of_chains(scheme: str, layers: int, key: str = "sc") -> LabelChains:
-    return LabelChains(scheme, LABELS, layers, key, "ner")
+def of_chains(scheme: str, layers: int, key: str = "sc") -> LabelEncoding:
+    return LabelEncoding(scheme, LABELS, layers, key, "ner")
 
 
 def random_potentials(C: int, seed: int = 0) -> Potentials:
@@ -70,7 +70,7 @@ def paths_of(scheme: TagScheme, scores: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def enumerated(
-    chains: LabelChains, potentials: Potentials, doc: int
+    chains: LabelEncoding, potentials: Potentials, doc: int
 ) -> list[list[tuple[Spans, float]]]:
     """For each chain of a doc, its sets of entities, with their log probabilities."""
     n, result = len(chains.scheme.tags), []
@@ -91,7 +91,7 @@ def enumerated(
     return result
 
 
-def posterior_of(chains: LabelChains, potentials: Potentials) -> Any:
+def posterior_of(chains: LabelEncoding, potentials: Potentials) -> Any:
     docs = [Doc(Vocab(), words=["a"] * T) for T in LENGTHS]
     return chains.posterior(docs, potentials, False, 1.0, UNCHANGED)
 
@@ -357,7 +357,7 @@ def test_loss_matches_enumeration() -> None:
     assert found_loss == pytest.approx(loss.item(), rel=1e-5)
     for d_found, d_right in zip(gradient.tensors(), torch.autograd.grad(loss, leaves)):
         assert_close(d_found.double(), d_right, atol=1e-4, rtol=1e-4)
-    log_p = ner.chains.gold(examples)[0]
+    log_p = ner.encoding.gold(examples)[0]
     assert (log_p == -1).sum() == 2 * 2  # two tokens in the two layers of LOC
 
 
@@ -405,7 +405,7 @@ def test_training_on_flat_gold_docs_learns_entities(layers: int) -> None:
     )
     eg = Example(Doc(nlp.vocab, words=WORDS), doc)
     fit(nlp, [eg])
-    tags = nlp.get_pipe("crf_ner").chains.gold_tags(eg)
+    tags = nlp.get_pipe("crf_ner").encoding.gold_tags(eg)
     assert (tags[:, 10:] == -1).all() and (tags[:, :10] >= 0).all()
     assert {(3, 4, "LOC"), (5, 8, "ORG")} <= set(found(nlp(Doc(nlp.vocab, words=WORDS))))
 
@@ -464,7 +464,7 @@ def test_label_threshold_and_f_score_decoding_select_spans(learned: Language) ->
         ner.thresholds, ner.decode, ner.span_threshold = {}, "f_score", 0.5
         assert set(found(learned(Doc(learned.vocab, words=WORDS)))) == everything
     finally:
-        ner.thresholds, ner.decode, ner.span_threshold = {}, "viterbi", None
+        ner.thresholds, ner.decode, ner.span_threshold = {}, "viterbi", 0.4
 
 
 def test_confidences_match_posteriors_nbest_and_trellis(learned: Language) -> None:
@@ -567,13 +567,13 @@ def test_presets_puts_entity_in_outermost_layer_of_its_label() -> None:
     assert of_chains("biluo", 2).presets(doc) == [[], [], [(doc.ents[0], "")], []]
 
 
-def test_judge_spans_skips_unannotated_labels() -> None:
-    chains = LabelChains("biluo", ("LOC", "PER"), 2, "sc", "ner")
+def test_match_candidates_skips_unannotated_labels() -> None:
+    chains = LabelEncoding("biluo", ("LOC", "PER"), 2, "sc", "ner")
     gold = Doc(Vocab(), words=["a", "b"])
     gold.spans["sc"] = [Span(gold, 0, 1, "PER")]
     gold.spans["annotated_labels"] = [Span(gold, 0, 2, "PER")]
     found = [((0, 1, "PER"), 0.9), ((1, 2, "LOC"), 0.8), ((1, 2, "PER"), 0.1)]
-    judged = chains.judge_spans(Example(Doc(gold.vocab, words=["a", "b"]), gold), found)
+    judged = chains.match_candidates(Example(Doc(gold.vocab, words=["a", "b"]), gold), found)
     assert judged == [(0.9, True), (0.1, False)]
 
 
@@ -593,7 +593,7 @@ def test_two_components_learn_entities_of_their_own_spans_key() -> None:
 
 def test_reserved_label_or_spans_key_raises() -> None:
     with pytest.raises(InputError, match=r"such as 'A \(layer 2\)' of 'A'"):
-        LabelChains("biluo", ("A", "A (layer 2)"), 2, "sc", "ner")
+        LabelEncoding("biluo", ("A", "A (layer 2)"), 2, "sc", "ner")
     with pytest.raises(InputError, match=r"spans_key: .*, not 'annotated_labels', got"):
         pipeline(spans_key="annotated_labels")
 
@@ -643,7 +643,7 @@ def test_misaligned_entities_are_missing_for_their_label_only() -> None:
         gold = Doc(nlp.vocab, words=["New", "York", "Times"], spaces=[False, True, False])
         gold.spans["sc"] = [Span(gold, 0, 1, "LOC"), Span(gold, 0, 3, "PER")]
         eg = Example(eg.predicted, gold)
-    chains = nlp.get_pipe("crf_ner").chains
+    chains = nlp.get_pipe("crf_ner").encoding
     with pytest.warns(UserWarning, match="do not align"):
         tags = dict(zip(chains.tags.labels, chains.gold_tags(eg).tolist()))
     names = chains.scheme.tags
@@ -719,7 +719,7 @@ def test_rehearse_restores_old_labels_and_ignores_new_ones() -> None:
 
 def test_calibration_applies_to_probability_over_all_layers() -> None:
     """Scaling of all layers together, and thresholds of it, in candidates and for the F-score."""
-    chains, T = LabelChains("biluo", ("PER",), 2, "sc", "ner"), 1
+    chains, T = LabelEncoding("biluo", ("PER",), 2, "sc", "ner"), 1
     E = np.full((T, 9), -30.0)
     E[0, 0], E[0, [4, 8]] = 0.0, math.log(0.3 / 0.7)  # U-PER has a probability of 0.3 in each layer
     nothing = np.zeros((9, 9)), np.zeros(9), np.zeros(9)
@@ -742,9 +742,9 @@ def test_calibration_applies_to_probability_over_all_layers() -> None:
 
 def test_f_score_decoding_nests_entities_of_a_label(learned: Language) -> None:
     ner = learned.get_pipe("crf_ner")
-    posterior = ner._posterior([Doc(learned.vocab, words=WORDS)])
+    posterior = ner.posterior([Doc(learned.vocab, words=WORDS)])
     (candidates,) = posterior.candidates(np.full(len(ner.labels), 0.001))
-    chosen = [span for span, _ in ner.chains.choose(candidates, 0.001)]
+    chosen = [span for span, _ in ner.encoding.choose(candidates, 0.001)]
     assert chosen == sorted(chosen)
     layers = [
         max(assign_layers([(start, end) for start, end, of in chosen if of == label]))
@@ -766,8 +766,8 @@ def test_loading_flat_weights_as_overlapping_raises(tmp_path: Any) -> None:
     doc = Doc(nlp.vocab, words=WORDS)
     doc.set_ents([Span(doc, 3, 4, "LOC")], default="outside")
     train(nlp, [Example(Doc(nlp.vocab, words=WORDS), doc)], steps=1)
-    for stored in ({"chains": ["flat", 1]}, {}):
-        nlp.get_pipe("crf_ner").cfg.pop("chains", None)
+    for stored in ({"encoding": ["flat", 1]}, {}):
+        nlp.get_pipe("crf_ner").cfg.pop("encoding", None)
         nlp.get_pipe("crf_ner").cfg.update(stored)
         nlp.to_disk(tmp_path / "flat")
         spacy.load(tmp_path / "flat")("Oslo")
@@ -796,7 +796,7 @@ def test_fit_temperature_without_gold_entities_raises() -> None:
 
 def test_nbest_of_many_labels_returns_best_analyses() -> None:
     labels = tuple(f"L{i}" for i in range(6))
-    chains = LabelChains("io", labels, 1, "sc", "ner")
+    chains = LabelEncoding("io", labels, 1, "sc", "ner")
     rng = np.random.default_rng(0)
     E = np.concatenate([np.zeros((1, 1)), rng.normal(size=(1, 6))], axis=1)
     nothing = np.zeros((7, 7)), np.zeros(7), np.zeros(7)
@@ -863,5 +863,5 @@ def test_gold_tags_of_blocked_token_are_missing(words: list[str]) -> None:
     spaces = [True, False] if len(words) == 2 else [False, True, False]
     gold = Doc(nlp.vocab, ["Oslo", "won"])
     gold.set_ents([], blocked=[gold[1:2]], default="outside")
-    tags = ner.chains.gold_tags(Example(Doc(nlp.vocab, words, spaces), gold))
+    tags = ner.encoding.gold_tags(Example(Doc(nlp.vocab, words, spaces), gold))
     assert (tags[:, -1] < 0).all() and (tags[:, :-1] == 0).all()

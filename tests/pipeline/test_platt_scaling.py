@@ -12,6 +12,7 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from pipelines import SENTENCES, TOK2VEC, make_examples, train
+from spacy_crf_ner.pipeline.calibration import platt_scaling
 from spacy_crf_ner.pipeline.platt_scaling import PlattScaling, fit_platt_scaling
 
 
@@ -136,8 +137,8 @@ def test_fit_platt_scaling_uses_all_annotated_spans(
         seen.extend([sorted(zip(p, correct)), entities, name])
         return PlattScaling(0.5, -0.25, 0.99)
 
-    monkeypatch.setattr("spacy_crf_ner.pipeline.calibrated_pipe.fit_platt_scaling", fit)
-    assert ner.fit_platt_scaling(examples) == ner.platt_scaling == (0.5, -0.25, 0.99)
+    monkeypatch.setattr("spacy_crf_ner.pipeline.calibration.fit_platt_scaling", fit)
+    assert ner.fit_platt_scaling(examples) == platt_scaling(ner) == (0.5, -0.25, 0.99)
     assert 0 < sum(correct for _, correct in expected) < len(expected) == len(seen[0])
     assert [y for _, y in seen[0]] == [y for _, y in sorted(expected)]
     np.testing.assert_allclose(seen[0], sorted(expected), atol=1e-5)
@@ -151,7 +152,7 @@ def test_fit_platt_scaling_on_error_keeps_previous_fit(nlp: Language) -> None:
     unknown = Example.from_dict(nlp.make_doc(text), {"entities": [(0, 3, "UNKNOWN")]})
     with pytest.raises(ValueError, match="UNKNOWN"):
         ner.fit_platt_scaling([unknown])
-    assert ner.platt_scaling == (0.5, -0.25, 1.0)
+    assert platt_scaling(ner) == (0.5, -0.25, 1.0)
 
 
 def test_platt_scaling_applies_to_confidences_thresholds_and_candidates(nlp: Language) -> None:
@@ -179,4 +180,4 @@ def test_platt_scaling_applies_to_confidences_thresholds_and_candidates(nlp: Lan
     ner.threshold = min(now) + 1e-4
     assert len(nlp(text).ents) == len(now) - 1
     nlp.initialize(lambda: make_examples(nlp))  # it belongs to old weights
-    assert ner.platt_scaling == (1.0, 0.0, 1.0)
+    assert platt_scaling(ner) == (1.0, 0.0, 1.0)

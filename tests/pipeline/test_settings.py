@@ -1,7 +1,6 @@
 """Settings: those of the config apply, changes at run time are saved, invalid values raise."""
 
 import copy
-import gc
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +9,12 @@ from typing import Any
 import pytest
 import spacy
 import srsly
-from spacy.lang.en import English
 from spacy.language import Language
 from spacy.training import Example
 
 from pipelines import SENTENCES, TOK2VEC, make_examples, train
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline.calibrated_pipe import CALIBRATION, calibration_of
+from spacy_crf_ner.pipeline.calibration import CALIBRATION, calibration_of
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
 
 TEXT = SENTENCES[5][0]
@@ -26,18 +24,17 @@ SETTINGS: dict[str, Any] = {
     "confidence": False,
     "threshold": 0.75,
     "thresholds": {"GPE": 0.5},
-    "temperature": 2.5,
-    "platt_slope": 0.5,
-    "platt_intercept": -1.5,
-    "platt_ceiling": 0.75,
     "decode": "f_score",
     "span_threshold": 0.25,
     "spans_key": "candidates",
     "candidate_threshold": 0.25,
+    "candidate_thresholds": {"GPE": 0.5},
     "disabled_labels": ["ORG"],
     "incorrect_spans_key": "rejected",
     "overwrite": True,
 }
+# What is fitted to held-out docs: no config has it.
+FITTED = {"temperature": 2.5, "platt_slope": 0.5, "platt_intercept": -1.5, "platt_ceiling": 0.75}
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +52,7 @@ def saved(shared: Callable[..., Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def changed(saved: Path) -> Language:
-    """A pipeline whose settings are changed one by one: only the first change is slow."""
+    """A pipeline whose settings are changed one by one, and set back."""
     return spacy.load(saved)
 
 
@@ -92,8 +89,9 @@ def test_load_with_config_override_applies_setting(saved: Path, name: str, value
 def test_a_threshold_given_to_load_drops_entities(saved: Path) -> None:
     assert spacy.load(saved)(TEXT).ents
     assert not spacy.load(saved, config={"components.ner.threshold": 1.0})(TEXT).ents
-    weaker = spacy.load(saved, config={"components.ner.temperature": 50.0})(TEXT)
-    assert max(ent._.confidence for ent in weaker.ents) < 0.5
+    nlp = spacy.load(saved)
+    ner_of(nlp).temperature = 50.0
+    assert max(ent._.confidence for ent in nlp(TEXT).ents) < 0.5
 
 
 def test_invalid_setting_raises_at_load_and_assignment(saved: Path) -> None:
@@ -104,7 +102,7 @@ def test_invalid_setting_raises_at_load_and_assignment(saved: Path) -> None:
         InputError, match=r"\[ner\] temperature: expected a finite number from 1e-6, got -1"
     ):
         ner_of(nlp).temperature = -1.0
-    assert (ner_of(nlp).temperature, configured(nlp, "temperature")) == (1.0, None)
+    assert ner_of(nlp).temperature == 1.0
     for slope in (0.0, math.inf):
         with pytest.raises(InputError, match=r"platt_slope: expected a finite number over 0, got"):
             ner_of(nlp).platt_slope = slope
@@ -117,14 +115,12 @@ def test_non_finite_or_tiny_temperature_raises(saved: Path, value: float) -> Non
     nlp = spacy.load(saved)
     with pytest.raises(InputError, match=rf"temperature: expected a finite .*, got {value}"):
         ner_of(nlp).temperature = value
-    if math.isfinite(value):  # spaCy refuses other values in a config
-        with pytest.raises(InputError, match="temperature: expected a finite"):
-            spacy.load(saved, config={"components.ner.temperature": value})
 
 
 def test_lowest_temperature_gives_confidence_one(saved: Path) -> None:
     best = spacy.load(saved)(TEXT).ents
-    nlp = spacy.load(saved, config={"components.ner.temperature": 1e-6})
+    nlp = spacy.load(saved)
+    ner_of(nlp).temperature = 1e-6
     assert [(ent.text, ent._.confidence) for ent in nlp(TEXT).ents] == [
         (ent.text, pytest.approx(1.0)) for ent in best
     ]
@@ -140,116 +136,139 @@ def test_invalid_stored_temperature_raises(saved: Path, tmp_path: Path) -> None:
         spacy.load(tmp_path)(TEXT)
 
 
-def test_stored_cfg_contains_only_labels_chains_and_hashes(saved: Path) -> None:
+def test_stored_cfg_contains_only_labels_encoding_and_hashes(saved: Path) -> None:
     cfg = srsly.read_json(saved / "ner" / "cfg")
     assert cfg.pop("seen").keys() == {"is_complete", "train", "dev"}
     assert {key: value for key, value in cfg.items() if value} == {
         "labels": ["GPE", "ORG", "PERSON"],
-        "chains": ["flat", 1],
+        "encoding": ["flat", 1],
     }
 
 
 # On disk too, a setting of the config and one of the weights.
 @pytest.mark.parametrize(
     "name, value, how",
-    [(name, value, "bytes") for name, value in SETTINGS.items()]
-    + [(name, SETTINGS[name], "disk") for name in ("thresholds", "temperature")],
+    [(name, value, "bytes") for name, value in (SETTINGS | FITTED).items()]
+    + [("thresholds", SETTINGS["thresholds"], "disk"), ("temperature", 2.5, "disk")],
 )
 def test_a_setting_that_is_changed_is_saved(
     changed: Language, tmp_path: Path, name: str, value: Any, how: str
 ) -> None:
-    nlp, before = changed, configured(changed, name)
-    default = getattr(ner_of(nlp), name)
+    nlp, default = changed, getattr(ner_of(changed), name)
     assert default != value
     try:
         setattr(ner_of(nlp), name, value)
-        # What is fitted belongs to the weights, and is stored with them.
-        fitted = name in (*CALIBRATION, "span_threshold")
-        assert configured(nlp, name) == (None if fitted else value)
         assert value_of(ner_of(stored(nlp, how, tmp_path)), name) == value
     finally:
-        setattr(ner_of(nlp), name, before)
-    assert (getattr(ner_of(nlp), name), configured(nlp, name)) == (default, before)
+        setattr(ner_of(nlp), name, default)
+    assert getattr(ner_of(stored(nlp, "bytes", tmp_path)), name) == default
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_setting_of_a_sourced_component_is_saved(saved: Path, tmp_path: Path, kept: bool) -> None:
-    """Two pipelines hold it, of which one may be gone."""
-    source, nlp = spacy.load(saved), spacy.blank("en")
-    nlp.add_pipe("ner", source=source)
-    if not kept:
-        del source
-    ner_of(nlp).threshold = 0.75
-    assert ner_of(stored(nlp, "disk", tmp_path)).threshold == 0.75
-    if kept:
-        assert configured(source, "threshold") == 0.75
-
-
-def test_pipelines_are_searched_for_once(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes longer than the prediction of many docs. A new pipeline is found all the same."""
-    searches, get_objects = [], gc.get_objects
-    monkeypatch.setattr(gc, "get_objects", lambda: searches.append(1) or get_objects())
-    nlp, other = spacy.load(saved), spacy.blank("en")
-    for threshold in (0.25, 0.5, 0.75):
-        ner_of(nlp).threshold = threshold
-        assert configured(nlp, "threshold") == threshold
-    assert len(searches) == 1
-    other.add_pipe("ner", source=nlp)
-    ner_of(nlp).threshold = 0.5
-    assert configured(nlp, "threshold") == configured(other, "threshold") == 0.5
-
-
-def test_pipeline_created_during_search_is_found_by_next_search(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name, value", [("threshold", 1 / 3), ("thresholds", {"GPE": 2 / 3})])
+def test_config_value_other_than_the_replaced_one_overrides_saved_change(
+    saved: Path, tmp_path: Path, name: str, value: Any
 ) -> None:
-    """As by another thread. Pipelines may be equal, and one may be incomplete."""
+    """Also after the pipeline was saved twice."""
+    other = {"threshold": 0.5, "thresholds": {"ORG": 0.5}}[name]
+    nlp = spacy.load(saved, config={"components": {"ner": {name: value}}})
+    setattr(ner_of(nlp), name, other)
+    for folder in ("once", "twice"):
+        nlp.to_disk(tmp_path / folder)
+        nlp = spacy.load(tmp_path / folder)
+        assert getattr(ner_of(nlp), name) == other
+        assert configured(nlp, name) == value
+    third = {"threshold": 0.75, "thresholds": {"GPE": 0.25}}[name]  # spaCy joins dicts
+    override = {"components": {"ner": {name: third}}}
+    overridden = spacy.load(tmp_path / "twice", config=override)
+    assert getattr(ner_of(overridden), name) == third
+    # Saving the pipeline again keeps the override, and forgets the change.
+    overridden.to_disk(tmp_path / "overridden")
+    assert getattr(ner_of(spacy.load(tmp_path / "overridden")), name) == third
+    cfg = srsly.read_json(tmp_path / "overridden" / "ner" / "cfg")
+    assert cfg["settings"] == {}
 
-    class Equal(English):
-        def __eq__(self, other: object) -> bool:
-            return isinstance(other, Equal)
 
-    nlp, others, get_objects = spacy.load(saved), [Equal()], gc.get_objects
-    incomplete = Language.__new__(Language)
+def test_setting_changed_back_is_not_saved_as_a_change(saved: Path, tmp_path: Path) -> None:
+    nlp = spacy.load(saved)
+    for threshold in (0.5, 0.0):
+        ner_of(nlp).threshold = threshold
+        nlp.to_disk(tmp_path)
+    assert srsly.read_json(tmp_path / "ner" / "cfg")["settings"] == {}
+    assert ner_of(spacy.load(tmp_path, config={"components.ner.threshold": 0.25})).threshold == 0.25
 
-    def get_all() -> list[Any]:
-        found = get_objects()
-        monkeypatch.undo()
-        others.append(Equal())
-        others[1].add_pipe("ner", source=nlp)
-        return found
 
-    monkeypatch.setattr(gc, "get_objects", get_all)
-    ner_of(nlp).threshold = 0.25
-    ner_of(nlp).threshold = 0.5
-    assert configured(nlp, "threshold") == configured(others[1], "threshold") == 0.5
-    others[0].add_pipe("ner", source=nlp)
-    ner_of(nlp).threshold = 0.75
-    assert [configured(each, "threshold") for each in (nlp, *others)] == [0.75] * 3
-    assert not hasattr(incomplete, "components")
+@pytest.mark.parametrize("name", ["candidate_threshold", "threshold"])
+def test_small_number_is_saved_exactly(saved: Path, tmp_path: Path, name: str) -> None:
+    """spaCy saves ten decimals, and 0 is not a valid threshold of candidates."""
+    nlp = spacy.load(saved)
+    setattr(ner_of(nlp), name, 1.23456789e-12)
+    for how in ("disk", "bytes"):
+        assert getattr(ner_of(stored(nlp, how, tmp_path)), name) == 1.23456789e-12
+
+
+def test_loading_weights_without_cfg_keeps_settings(saved: Path) -> None:
+    ner = ner_of(spacy.load(saved))
+    data = ner.to_bytes()
+    ner.threshold = 0.5
+    assert ner.from_bytes(data, exclude=["cfg"]).threshold == 0.5
+    assert ner.from_bytes(data).threshold == 0.0
+
+
+@pytest.mark.parametrize("name", ["ner", "renamed"])
+def test_settings_of_a_sourced_component_are_saved(saved: Path, tmp_path: Path, name: str) -> None:
+    """Changed before and after it was sourced; also if it has another name."""
+    source, nlp = spacy.load(saved), spacy.blank("en")
+    ner_of(source).spans_key = "candidates"
+    nlp.add_pipe("ner", name=name, source=source)
+    pipe: Any = nlp.get_pipe(name)
+    pipe.threshold = 0.75
+    if name == "renamed":
+        nlp.rename_pipe(name, "last")
+        name = "last"
+    for how in ("disk", "bytes"):
+        found: Any = stored(nlp, how, tmp_path).get_pipe(name)
+        assert (found.threshold, found.spans_key) == (0.75, "candidates")
+    assert ner_of(source).threshold == 0.75  # it is the same component
 
 
 def test_other_components_keep_their_settings(saved: Path) -> None:
     nlp, other = spacy.load(saved), spacy.load(saved)
-    nlp.add_pipe("crf_ner", name="second", config={"model": MODEL})
+    second: Any = nlp.add_pipe("crf_ner", name="second", config={"model": MODEL})
     ner_of(nlp).threshold = 0.75
-    assert nlp.config["components"]["second"]["threshold"] == configured(other, "threshold") == 0.0
-    assert ner_of(other).threshold == 0.0
+    assert second.threshold == ner_of(other).threshold == 0.0
 
 
 def test_a_copy_of_a_component_has_its_settings(saved: Path) -> None:
     ner = ner_of(spacy.load(saved, config={"components": {"ner": SETTINGS}}))
+    for name, value in FITTED.items():
+        setattr(ner, name, value)
     twin = copy.deepcopy(ner)
-    assert {name: value_of(twin, name) for name in SETTINGS} == SETTINGS
+    expected = SETTINGS | FITTED
+    assert {name: value_of(twin, name) for name in expected} == expected
+    ner.threshold, ner.temperature = 0.25, 1.0
+    assert (twin.threshold, twin.temperature) == (0.75, 2.5)
 
 
 def test_thresholds_dict_is_copied_and_read_only(saved: Path) -> None:
-    """A change of the dict would not reach the config."""
+    """A change of the dict would not be checked."""
     ner, given = ner_of(spacy.load(saved)), {"GPE": 0.5}
     ner.thresholds = given
     given["GPE"] = 0.75
     assert ner.thresholds == {"GPE": 0.5}
-    with pytest.raises(TypeError):
-        ner.thresholds["GPE"] = 0.25  # type: ignore[index]
+    thresholds: Any = ner.thresholds
+    for change in (
+        lambda: thresholds.__setitem__("GPE", 0.25),
+        lambda: thresholds.__delitem__("GPE"),
+        lambda: thresholds.update(ORG=0.25),
+        lambda: thresholds.setdefault("ORG", 0.25),
+        lambda: thresholds.pop("GPE"),
+        lambda: thresholds.popitem(),
+        lambda: thresholds.clear(),
+        lambda: thresholds.__ior__({"ORG": 0.25}),
+    ):
+        with pytest.raises(TypeError, match="read-only"):
+            change()
+    assert ner.thresholds == copy.deepcopy(ner.thresholds) == {"GPE": 0.5}
 
 
 def test_thresholds_with_unknown_label_raise(saved: Path) -> None:
@@ -281,8 +300,6 @@ def test_fitted_temperature_is_stored_with_weights(saved: Path, tmp_path: Path) 
     # spaCy stores nine digits of a number.
     loaded = ner_of(spacy.load(tmp_path / "nlp"))
     assert loaded.temperature == pytest.approx(temperature, rel=1e-6)
-    overridden = spacy.load(tmp_path / "nlp", config={"components.ner.temperature": 3.0})
-    assert ner_of(overridden).temperature == configured(overridden, "temperature") == 3.0
 
 
 @pytest.mark.parametrize("name", CALIBRATION)
@@ -293,10 +310,9 @@ def test_number_that_is_given_after_a_fit_is_not_calibrated_on_entities(
     ner = ner_of(nlp)
     gold = [ent for eg in make_examples(nlp)[1:] for ent in eg.reference.ents]
     assert calibration_of(ner) == f"Confidences: calibrated on {len(gold)} entities"
-    other = spacy.load(saved, config={f"components.ner.{name}": 0.5})
-    ner_of(other).from_bytes(ner.to_bytes())
     setattr(ner, name, 0.5)
-    for each in (ner, ner_of(other)):
+    other = ner_of(spacy.load(saved)).from_bytes(ner.to_bytes())
+    for each in (ner, other):
         assert calibration_of(each) == "Confidences: calibrated on given numbers"
     ner.fit_temperature(make_examples(nlp))
     assert ner.calibrated_on == len(gold) + 2
@@ -304,32 +320,13 @@ def test_number_that_is_given_after_a_fit_is_not_calibrated_on_entities(
 
 def test_initialize_resets_fitted_temperature_and_threshold(saved: Path) -> None:
     nlp, temperature = fitted(saved)
-    ner_of(nlp).span_threshold = 0.7
+    ner_of(nlp).span_threshold, ner_of(nlp).threshold = 0.7, 0.2
     another = spacy.blank("en").from_config(nlp.config)
     for pipeline in (another, nlp):
         pipeline.initialize(lambda: make_examples(nlp))
         assert ner_of(pipeline).temperature == 1.0 != temperature
         assert ner_of(pipeline).span_threshold == 0.4
-
-
-def test_setting_changed_with_frozen_gc_is_saved(saved: Path, tmp_path: Path) -> None:
-    """As servers do before they fork: then no object can be looked up."""
-    nlp = spacy.load(saved)
-    gc.freeze()
-    try:
-        ner_of(nlp).threshold = 0.75
-    finally:
-        gc.unfreeze()
-    assert ner_of(stored(nlp, "disk", tmp_path)).threshold == 0.75
-    other = spacy.blank("en")
-    other.add_pipe("ner", source=nlp)
-    gc.freeze()
-    try:
-        ner_of(nlp).threshold = 0.25
-    finally:
-        gc.unfreeze()
-    ner_of(nlp).threshold = 0.5
-    assert configured(other, "threshold") == 0.5
+    assert ner_of(nlp).threshold == 0.2
 
 
 def test_failed_initialize_keeps_model(saved: Path) -> None:
@@ -353,12 +350,17 @@ WRONG_TYPES = [("threshold", "a"), ("threshold", None), ("thresholds", {"PERSON"
 WRONG_TYPES += [("thresholds", 3), ("spans_key", 3), ("incorrect_spans_key", 5), ("decode", [])]
 WRONG_TYPES += [("overwrite", "yes"), ("confidence", None), ("temperature", "a")]
 WRONG_TYPES += [("disabled_labels", "ORG"), ("disabled_labels", [1]), ("disabled_labels", None)]
-WRONG_TYPES += [("platt_intercept", "a"), ("span_threshold", "a"), ("candidate_threshold", None)]
+WRONG_TYPES += [
+    ("platt_intercept", "a"),
+    ("span_threshold", "a"),
+    ("span_threshold", None),
+    ("candidate_threshold", None),
+]
 
 
 @pytest.mark.parametrize("name, value", WRONG_TYPES)
 def test_setting_of_wrong_type_raises(changed: Language, name: str, value: Any) -> None:
-    nlp, before = changed, configured(changed, name)
+    before = getattr(ner_of(changed), name)
     with pytest.raises(InputError, match=rf"\[ner\] {name}: expected "):
-        setattr(ner_of(nlp), name, value)
-    assert configured(nlp, name) == before
+        setattr(ner_of(changed), name, value)
+    assert getattr(ner_of(changed), name) == before

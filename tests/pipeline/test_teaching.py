@@ -19,6 +19,8 @@ from helpers import SCHEMES, span_sets, write
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.potentials import SCORES, Potentials
+from spacy_crf_ner.pipeline.calibration import platt_scaling
+from spacy_crf_ner.pipeline.queries import teacher_scores
 from spacy_crf_ner.pipeline.teaching import KEY, Lesson, Teacher, probable_entities
 from spacy_crf_ner.tags import TagScheme
 
@@ -34,7 +36,7 @@ def component(scheme: str, labels=LABELS, **settings: Any) -> Any:
     ner: Any = nlp.add_pipe("crf_ner", config={"scheme": scheme, "model": model, **settings})
     for label in labels:
         ner.add_label(label)
-    ner.cfg["chains"] = [ner.entities, ner.layers]  # as after `initialize`
+    ner.cfg["encoding"] = [ner.entities, ner.layers]  # as after `initialize`
     return nlp, ner
 
 
@@ -173,8 +175,8 @@ def test_loss_of_overlapping_entities_equals_sum_over_chains(student):
     egs = examples(nlp, [as_teacher(given, "bio", LABELS[::-1], **settings)])
     loss, _ = ner.get_loss(egs, scores)
 
-    theirs, _ = other.chains.split(Potentials(lengths=lengths, constrained=True, **given))
-    ours, _ = ner.chains.split(scores)
+    theirs, _ = other.encoding.split(Potentials(lengths=lengths, constrained=True, **given))
+    ours, _ = ner.encoding.split(scores)
     expected = 0.0
     first = np.cumsum(theirs.lengths) - theirs.lengths
     for row, T in enumerate(theirs.lengths):
@@ -200,7 +202,7 @@ def test_crf_loss_with_equal_teacher_is_zero(entities, decoder):
     ner: Any = nlp.add_pipe("crf_ner", config={"entities": entities, "model": model})
     train(nlp, make_examples(nlp), steps=5)
     docs = [eg.predicted for eg in make_examples(nlp) if len(eg.predicted)]
-    common, emissions = ner.teach(docs)
+    common, emissions = teacher_scores(ner, docs)
     egs, teachers = [], [common]
     for doc, own in zip(docs, emissions, strict=True):
         gold = Doc(nlp.vocab, [token.text for token in doc])
@@ -213,9 +215,9 @@ def test_crf_loss_with_equal_teacher_is_zero(entities, decoder):
     else:  # the teacher's distribution is over legal sequences, which a softmax cannot have
         assert loss > 0.0
     ner.temperature = 2.0
-    assert abs(ner.teach(docs)[1][0] - emissions[0] / 2).max() < 1e-6
-    assert ner.teach([])[0].equals(ner.teach(docs)[0])
-    assert ner.teach(docs)[0].equals(common) == (decoder == "softmax")  # all 0
+    assert abs(teacher_scores(ner, docs)[1][0] - emissions[0] / 2).max() < 1e-6
+    assert teacher_scores(ner, [])[0].equals(teacher_scores(ner, docs)[0])
+    assert teacher_scores(ner, docs)[0].equals(common) == (decoder == "softmax")  # all 0
 
 
 def test_loss_interpolates_gold_and_teacher_loss_by_weight():
@@ -261,7 +263,7 @@ def test_probable_entities_have_mean_posterior_above_half(teachers, entities, sh
     nlp = spacy.load(shared(f"teaching-{entities}", make))
     ner: Any = nlp.get_pipe("crf_ner")
     doc = make_examples(nlp)[5].predicted
-    outputs = [ner.teach([doc])]
+    outputs = [teacher_scores(ner, [doc])]
     flat = outputs[0][1][0] / 2  # less sure
     outputs = [*outputs, (outputs[0][0], [flat])][:teachers]
     lesson = Lesson([each for each, _ in outputs], [of[0] for _, of in outputs], 1.0, 1.0)
@@ -269,12 +271,12 @@ def test_probable_entities_have_mean_posterior_above_half(teachers, entities, sh
     for common, (emissions,) in outputs:
         A, start, end = common.transitions, common.start, common.end
         potentials = Potentials(emissions, np.array([len(doc)]), A, start, end, True)
-        posterior = ner.chains.posterior([doc], potentials, True, 1.0, ner.platt_scaling)
+        posterior = ner.encoding.posterior([doc], potentials, True, 1.0, platt_scaling(ner))
         for span, p in posterior.candidates(np.full(len(ner.labels), 1e-6))[0]:
             expected[span] = expected.get(span, 0.0) + p / teachers
     probable = sorted(span for span, p in expected.items() if p > 0.5)
     assert probable
-    assert probable_entities(doc, lesson, ner.chains_of) == probable
+    assert probable_entities(doc, lesson, ner.encoding_of) == probable
 
 
 @pytest.mark.parametrize("p", [(0.55, 0.53), (0.3, 0.9), (0.9, 0.3), (0.3, 0.6)])
@@ -284,7 +286,7 @@ def test_probable_entities_depend_on_mean_posterior_only(p):
     common, _ = as_teacher(nothing, "io", ("A",))
     emissions = [np.array([[0.0, np.log(q / (1 - q))]], "f") for q in p]
     found = probable_entities(
-        nlp.make_doc("four"), Lesson([common] * 2, emissions, 1.0, 1.0), ner.chains_of
+        nlp.make_doc("four"), Lesson([common] * 2, emissions, 1.0, 1.0), ner.encoding_of
     )
     assert found == ([(0, 1, "A")] if sum(p) > 1 else [])
 
@@ -297,7 +299,7 @@ def test_probable_entities_ignores_preset_entities():
     doc = nlp.make_doc("five six")
     doc.ents = [doc.char_span(0, 4, "A")]
     lesson = Lesson([common], [emissions], 1.0, 1.0)
-    assert probable_entities(doc, lesson, ner.chains_of) == [(1, 2, "A")]
+    assert probable_entities(doc, lesson, ner.encoding_of) == [(1, 2, "A")]
 
 
 OTHER = {

@@ -45,7 +45,7 @@ def test_uncertainty_agrees_with_the_other_queries(trained) -> None:
 def test_entropy_of_overlapping_entities_equals_sum_over_chains() -> None:
     pipe, nlp = recognizer_of(make_overlapping()), make_overlapping()
     docs = [nlp.make_doc("Oslo won"), nlp.make_doc(""), nlp.make_doc(TEXT)]
-    posterior = pipe._posterior(docs)
+    posterior = pipe.posterior(docs)
     chains = posterior._posterior.nbest(1000)  # of Oslo won, all
     M = len(posterior._labels)
     expected = -sum(math.exp(p) * p for row in chains[:M] for _, p in row)

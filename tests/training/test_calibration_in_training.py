@@ -23,6 +23,7 @@ from pipelines import make_examples
 from spacy_crf_ner.distillation.student import student_config
 from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.calibration import forget_calibration, is_calibrated
 from spacy_crf_ner.pipeline.lookup import recognizer
 from spacy_crf_ner.pipeline.seen_texts import hashes_of
 from spacy_crf_ner.pipeline.temperature_scaling import VARIANCE
@@ -176,12 +177,12 @@ def calibrated_to(temperature: float, plain: Path, folder: Path) -> str:
     return str(folder)
 
 
-def test_calibrate_on_dev_skips_frozen_and_preset_components(
+def test_calibrate_on_dev_skips_frozen_components_and_those_with_a_threshold(
     corpus: Path, plain: Path, tmp_path: Path
 ) -> None:
     source = calibrated_to(1.5, plain, tmp_path / "source")
     config = make_config(corpus)
-    config["components"]["given"] = {**config["components"]["ner"], "temperature": 2.0}
+    config["components"]["given"] = {**config["components"]["ner"], "threshold": 0.1}
     config["components"]["frozen"] = {
         "source": source,
         "component": "ner",
@@ -190,7 +191,7 @@ def test_calibrate_on_dev_skips_frozen_and_preset_components(
     config["components"]["ner"]["overwrite"] = True
     config["training"]["frozen_components"] = ["frozen"]
     nlp = trained(config, tmp_path / "out")
-    assert fits(nlp, "frozen")[0] == 1.5 and fits(nlp, "given") == [2.0, 1.0, 0.0, 1.0]
+    assert fits(nlp, "frozen")[0] == 1.5 and fits(nlp, "given") == NEUTRAL
     assert fits(nlp) == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
 
@@ -288,9 +289,9 @@ def test_calibrate_on_dev_counts_entities_of_predicted_labels(
     assert [f"calibrated on {n} entities" in each for each in caplog.messages] == [True]
     caplog.clear()
     pipe.disabled_labels = ["PER", "LOC"]
-    pipe.forget_calibration()
+    forget_calibration(pipe)
     calibrate_on_dev()(nlp)
-    assert not pipe.is_calibrated
+    assert not is_calibrated(pipe)
     assert ["expected entities" in each for each in caplog.messages] == [True]
 
 
@@ -374,8 +375,6 @@ def test_calibrate_on_dev_max_words_ignores_unannotated_docs(corpus: Path, tmp_p
         {"threshold": 0.5},
         {"thresholds": {"PER": 0.5}},
         {"decode": "f_score"},
-        {"platt_slope": 2.0},
-        {"platt_intercept": 1.0},
     ],
 )
 def test_meta_performance_with_confidence_settings_equals_evaluation(
@@ -386,8 +385,7 @@ def test_meta_performance_with_confidence_settings_equals_evaluation(
     config = make_config(corpus, **steps)
     config["components"]["ner"].update(settings)
     nlp = trained(config, tmp_path)
-    given = [settings.get(name, value) for name, value in zip(FITS, NEUTRAL)]
-    assert fits(nlp) == given
+    assert fits(nlp) == NEUTRAL
     scores = nlp.evaluate(list(Corpus(corpus / "dev.spacy")(nlp)))
     assert nlp.meta["performance"]["ents_f"] == pytest.approx(scores["ents_f"])
 

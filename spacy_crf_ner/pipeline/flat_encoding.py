@@ -1,15 +1,18 @@
 """Flat entities: one chain for all labels, with at most one entity at a token."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from spacy.tokens import Doc
+from spacy.tokens import Doc, Span
 from spacy.training import Example
 
+from ..input_error import InputError
 from ..ml.potentials import NegativeSpan, Potentials
-from ..tags import TAG_OUTSIDE, TagScheme
-from .gold import aligned_negatives, gold_tags, keep_edges
+from ..tags import TAG_OUTSIDE, SpanOffsets, TagScheme
+from .annotation import Prediction
+from .gold import aligned_negatives, fix_boundaries, gold_tags
 from .interval_scheduling import Candidate, best_disjoint
 from .label_sets import hidden_tags, unannotated
 from .platt_scaling import PlattScaling
@@ -17,33 +20,38 @@ from .posterior import Posterior
 from .preset import preset_constraints
 
 
-class FlatChain:
-    """The chain of all labels, and how gold entities are written in it.
+class FlatEncoding:
+    """An `Encoding` with one chain for all labels: at most one entity at a token.
 
-    scheme: The name of the tag scheme.
-    labels: The labels.
-    name: The name of the component, for messages.
+    Args:
+        scheme: The name of the tag scheme.
+        labels: The labels.
+        name: The name of the component, for messages.
+
+    Raises:
+        InputError: For an unknown scheme.
     """
 
     def __init__(self, scheme: str, labels: tuple[str, ...], name: str) -> None:
         self.scheme = self.tags = TagScheme(scheme, labels)
         self.labels, self.name = labels, name
-        self.key: str | None = None  # of gold entities in `doc.spans`: they are in `doc.ents`
+        self.key: str | None = None  # gold entities are in `doc.ents`
+        self.added_like: int | None = TAG_OUTSIDE
 
     def split(self, scores: Potentials) -> tuple[Potentials, Callable[[Potentials], Potentials]]:
-        """Return the potentials of the chain, and the callback for their gradient."""
+        """Return the potentials as they are, and the callback for their gradient."""
         return scores, lambda d_scores: d_scores
 
     def gold(
         self, examples: Sequence[Example]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-        """Return gold and hidden tags of all tokens, as for `nll_with_gradient`."""
+        """Return the gold tags (N,), and the tags that "O" may stand for: (N, C), or None."""
         gold = [gold_tags(eg, self.scheme, self.name) for eg in examples]
         hidden = hidden_tags(examples, self.scheme)
-        return keep_edges(np.concatenate(gold), hidden, [*map(len, gold)], self.scheme)
+        return fix_boundaries(np.concatenate(gold), hidden, [*map(len, gold)], self.scheme)
 
     def negatives(self, examples: Sequence[Example], key: str | None) -> list[NegativeSpan]:
-        """Return the negative spans; key: As for `aligned_negatives`.
+        """Return the negative spans in `doc.spans[key]` of gold docs.
 
         A span of label "O" means that at least one of its tokens is in an entity.
         """
@@ -58,15 +66,17 @@ class FlatChain:
         ]
 
     def is_annotated(self, eg: Example) -> bool:
-        """Whether gold says something of a token: "outside" says nothing if it may be any tag."""
+        """Whether gold says something about a token: "O" says nothing if it may be any tag."""
         gold, hidden = self.gold([eg])
         known = gold >= 0
         if hidden is not None:
             known &= (gold != TAG_OUTSIDE) | ~hidden[:, 1:].all(1)
         return bool(known.any())
 
-    def judge_spans(self, eg: Example, spans: Iterable[Candidate]) -> list[tuple[float, bool]]:
-        """Find for each span with a probability whether it is a gold entity.
+    def match_candidates(
+        self, eg: Example, candidates: Iterable[Candidate]
+    ) -> list[tuple[float, bool]]:
+        """Return the probability of each candidate, and whether it is a gold entity.
 
         Leaves out spans with tokens without annotation, or of a label that is not annotated there.
         """
@@ -74,14 +84,14 @@ class FlatChain:
         hidden = unannotated(eg, self.scheme.labels)
         aligned = eg.get_aligned_spans_y2x(eg.reference.ents)
         gold = {(ent.start, ent.end, ent.label_) for ent in aligned}
-        judged = []
-        for (start, end, label), p in spans:
+        matched = []
+        for (start, end, label), p in candidates:
             unknown = missing[start:end].any()
             if hidden is not None:
                 unknown |= hidden[start:end, self.scheme.numbers[label]].all()
             if not unknown:
-                judged.append((p, (start, end, label) in gold))
-        return judged
+                matched.append((p, (start, end, label) in gold))
+        return matched
 
     def possible_tags(self, excluded: Collection[str]) -> NDArray[np.bool_] | None:
         """Find the tags that are not of excluded labels: (1, C) bool; None for all."""
@@ -91,7 +101,7 @@ class FlatChain:
         return ~np.isin(self.scheme.label_of, numbers)[None]
 
     def choose(self, candidates: Sequence[Candidate], threshold: float) -> list[Candidate]:
-        """Choose the entities of a doc for "f_score": those of `best_disjoint`, in order."""
+        """Choose disjoint spans with the largest sum of probability minus threshold, in order."""
         return best_disjoint(candidates, threshold)
 
     def posterior(
@@ -103,12 +113,39 @@ class FlatChain:
         platt: PlattScaling,
         excluded: Collection[str] = (),
     ) -> Posterior:
-        """Return the distribution over the entities of docs.
-
-        overwrite: Whether to ignore their preset entities.
-        excluded: Labels that no predicted entity has: the distribution given that.
-        scores, temperature, platt: As for `Posterior`.
-        """
+        """Return the posterior distribution over the entities of docs."""
         possible = self.possible_tags(excluded)
         constraints = preset_constraints(docs, self.scheme, overwrite, possible)
         return Posterior(scores, self.scheme, constraints, temperature, platt)
+
+    def arrange(
+        self,
+        spans: Sequence[list[SpanOffsets]],
+        probabilities: Sequence[list[float]],
+        candidates: Sequence[list[Candidate]],
+        presets: Sequence[Sequence[Span]],
+    ) -> list[Prediction]:
+        """Put the entities into `doc.ents`, and the candidates into `doc.spans`."""
+        return [Prediction(*of_doc) for of_doc in zip(spans, probabilities, candidates)]
+
+    def warn_dropped(self, examples: Iterable[Example], count: bool = False) -> None:
+        """Do nothing: `doc.ents` cannot have entities that this encoding lacks."""
+
+    def extend(self, teacher: Potentials, scores: Potentials) -> Potentials:
+        """Return the teacher as it is: it is compared over the tags that it has."""
+        return teacher
+
+    def select_chain(self, label: str | None) -> tuple[str, ...]:
+        """Return nothing: there is one chain; raise InputError for a label."""
+        if label is not None:
+            raise InputError(
+                f"[{self.name}] label: expected no label, got {label!r}. Leave it out: entities "
+                "that cannot overlap have one chain for all labels."
+            )
+        return ()
+
+    def transitions(
+        self, scores: Potentials
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+        """Return the scores of transitions, start and end, and the legal transitions."""
+        return scores.transitions, scores.start, scores.end, self.scheme.constraints.transitions

@@ -1,7 +1,7 @@
 """Overlapping entities: each label has a chain of its own, and one more for each layer of nesting.
 
-The same span is in one layer only. Chains are independent: an entity of one of them says nothing of
-the others.
+The same span is in one layer only. Chains are independent: an entity of one of them says nothing
+about the others.
 
 Axes: B docs, T tokens of a doc, L labels, K layers, M = L * K chains, all layers of a label, then
 those of the next one.
@@ -11,6 +11,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +20,21 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..ml.label_chains import split
+from ..ml.label_chains import extended, split
 from ..ml.potentials import NegativeSpan, Potentials
-from ..tags import TAG_MISSING, TAG_OUTSIDE, Spans, TagScheme
+from ..tags import TAG_MISSING, TAG_OUTSIDE, SpanOffsets, Spans, TagScheme
+from .annotation import Prediction
 from .gold import (
     aligned_negatives,
+    fix_boundaries,
     gold_entities,
     gold_tags,
-    keep_edges,
     require_known,
     require_text,
     warn_of_misaligned,
     write_tags,
 )
-from .interval_scheduling import Candidate, assign_layers, best_disjoint
+from .interval_scheduling import Candidate, assign_layers, best_beside, best_disjoint
 from .label_sets import require_annotated, unannotated
 from .overlapping_posterior import ANY, OverlappingPosterior
 from .platt_scaling import PlattScaling
@@ -40,20 +42,26 @@ from .posterior import Posterior
 from .preset import Preset, preset_constraints
 
 
-class LabelChains:
-    """The chains of labels, and how gold entities are written in them.
+class LabelEncoding:
+    """An `Encoding` with K chains for each label: entities of different labels may overlap.
 
-    scheme: The name of the tag scheme.
-    labels: The L labels.
-    layers: The number K of chains of each label.
-    key: Gold entities are in `doc.spans[key]`; in `doc.ents` of docs without this key.
-    name: The name of the component, for messages.
+    Args:
+        scheme: The name of the tag scheme.
+        labels: The L labels.
+        layers: The number K of chains of each label.
+        key: Gold entities are in `doc.spans[key]`; in `doc.ents` of docs without this key.
+        name: The name of the component, for messages.
+
+    Raises:
+        InputError: For an unknown scheme, and for labels that look like the names of layers.
     """
 
     def __init__(
         self, scheme: str, labels: tuple[str, ...], layers: int, key: str, name: str
     ) -> None:
-        self.labels, self.layers, self.key, self.name = labels, layers, key, name
+        self.labels, self.layers, self.name = labels, layers, name
+        self.key: str | None = key
+        self.added_like: int | None = None
         self.scheme = TagScheme(scheme, (ANY,))  # of each chain
         # Of the model, with the tags of all chains.
         names = (label if not k else f"{label} (layer {k + 1})" for label, k in self._chains())
@@ -70,10 +78,11 @@ class LabelChains:
     def gold_tags(self, eg: Example) -> NDArray[np.int64]:
         """Convert the gold entities to tag ids of the predicted tokens: (M, T), -1 where missing.
 
-        Entities of more layers than there are are left out.
+        Entities that need more layers are left out.
 
-        Raises InputError for an entity whose label is unknown or not annotated, or that begins or
-        ends with whitespace.
+        Raises:
+            InputError: For an entity whose label is unknown or not annotated, or that begins or
+                ends with whitespace.
         """
         gold, T = eg.reference, len(eg.predicted)
         ents = require_text(gold_entities(gold, self.key), self.name)
@@ -111,16 +120,14 @@ class LabelChains:
     def gold(
         self, examples: Sequence[Example]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-        """Return gold and hidden tags of all tokens of all chains, as for `nll_with_gradient`."""
+        """Return the gold tags (N * M,), and None, as "O" stands for no other tag."""
         gold = [chain for eg in examples for chain in self.gold_tags(eg)]
-        return keep_edges(np.concatenate(gold), None, [*map(len, gold)], self.scheme)
+        return fix_boundaries(np.concatenate(gold), None, [*map(len, gold)], self.scheme)
 
     def negatives(self, examples: Sequence[Example], key: str | None) -> list[NegativeSpan]:
-        """Return the negative spans of the chains.
+        """Return the negative spans in `doc.spans[key]` of gold docs, for each chain.
 
-        key: As for `aligned_negatives`. A span of label "" is no entity of any label.
-
-        Raises InputError for an unknown label, and for a span that is a gold entity.
+        A span without a label is not an entity of any label.
         """
         M = len(self.labels) * self.layers
         return [
@@ -135,7 +142,7 @@ class LabelChains:
         ]
 
     def is_annotated(self, eg: Example) -> bool:
-        """Whether gold says something of a token, for a label."""
+        """Whether gold says something about a token, for any label."""
         return bool((self.gold_tags(eg) != TAG_MISSING).any())
 
     def presets(self, doc: Doc) -> list[Preset]:
@@ -145,8 +152,10 @@ class LabelChains:
             for label, k in self._chains()
         ]
 
-    def judge_spans(self, eg: Example, candidates: Iterable[Candidate]) -> list[tuple[float, bool]]:
-        """Find for each span with a probability whether it is a gold entity.
+    def match_candidates(
+        self, eg: Example, candidates: Iterable[Candidate]
+    ) -> list[tuple[float, bool]]:
+        """Return the probability of each candidate, and whether it is a gold entity.
 
         Leaves out spans with tokens where entities of their label are not annotated.
         """
@@ -168,7 +177,7 @@ class LabelChains:
         return possible
 
     def choose(self, candidates: Sequence[Candidate], threshold: float) -> list[Candidate]:
-        """Choose as `FlatChain` for each label, and of those left for each of its other layers."""
+        """Choose disjoint spans of each label, then of those left, for each layer of the label."""
         chosen = list[Candidate]()
         for label in self.labels:
             left = {span: p for span, p in candidates if span[2] == label}
@@ -188,7 +197,7 @@ class LabelChains:
         platt: PlattScaling,
         excluded: Collection[str] = (),
     ) -> OverlappingPosterior:
-        """Return the distribution over the entities of docs; arguments as for `FlatChain`."""
+        """Return the posterior distribution over the entities of docs."""
         possible = self.possible_tags(excluded)
         constraints = preset_constraints(docs, self.scheme, overwrite, possible, self.presets)
         chains, _ = self.split(scores)
@@ -196,12 +205,48 @@ class LabelChains:
         presets = [() if overwrite else doc.ents for doc in docs]
         return OverlappingPosterior(posterior, self.labels, self.layers, platt, presets)
 
-    def warn_of_lost(self, examples: Iterable[Example], count: bool = False) -> None:
-        """Warn of gold entities that need more layers.
+    def arrange(
+        self,
+        spans: Sequence[list[SpanOffsets]],
+        probabilities: Sequence[list[float]],
+        candidates: Sequence[list[Candidate]],
+        presets: Sequence[Sequence[Span]],
+    ) -> list[Prediction]:
+        """Put all entities into `doc.spans`, and the best disjoint ones into `doc.ents`."""
+        overlapping = [list(zip(*of_doc)) for of_doc in zip(spans, probabilities)]
+        disjoint = [best_beside(*of_doc) for of_doc in zip(overlapping, presets)]
+        return [
+            Prediction([span for span, _ in ents], [p for _, p in ents], of_doc)
+            for ents, of_doc in zip(disjoint, overlapping)
+        ]
 
-        count: Whether to say how many, and the recall of all others. Otherwise the message is
-            always the same, so that Python shows it once.
-        """
+    def extend(self, teacher: Potentials, scores: Potentials) -> Potentials:
+        """Let labels that the teacher lacks be their own teachers."""
+        return extended(teacher, scores)
+
+    def select_chain(self, label: str | None) -> tuple[str, ...]:
+        """Return the label, for its outermost chain; raise InputError for none or another one."""
+        if label not in self.labels:
+            got = "no label" if label is None else repr(label)
+            raise InputError(
+                f"[{self.name}] label: expected one of {', '.join(self.labels)}, got {got}. Choose "
+                "one (--label): entities that may overlap have a chain for each label."
+            )
+        return (label,)
+
+    def transitions(
+        self, scores: Potentials
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+        """Return the scores of transitions, start and end, and the legal transitions."""
+        _, A, start, end = (array.copy() for array in scores.arrays())
+        A[TAG_OUTSIDE, TAG_OUTSIDE] = start[TAG_OUTSIDE] = end[TAG_OUTSIDE] = 0.0
+        label = self.tags.label_of
+        # Entities of different labels do not follow each other in a chain.
+        in_a_chain = (label[:, None] == label) | (label[:, None] < 0) | (label < 0)
+        return A, start, end, self.tags.constraints.transitions & in_a_chain
+
+    def warn_dropped(self, examples: Iterable[Example], count: bool = False) -> None:
+        """Warn about gold entities that need more layers; with their number if `count` is set."""
         total = lost = 0
         for eg in examples:
             by_label = _by_label(gold_entities(eg.reference, self.key))

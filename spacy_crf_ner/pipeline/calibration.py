@@ -1,0 +1,325 @@
+"""Calibration: what a component fits to held-out examples, so that confidences match accuracy.
+
+The temperature is fitted to the likelihood of gold tags, Platt scaling to single spans, and the
+threshold of "f_score" to docs without gold.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
+from math import inf, isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.tokens import Doc
+from spacy.training import Example, validate_examples
+
+from .. import crf
+from ..input_error import InputError
+from ..ml.potentials import Potentials, nll
+from ..tags import TAG_MISSING
+from .component import Component
+from .decoding import label_thresholds
+from .encoding import Encoding, forbid_labels
+from .gold import count_entities, where_gold_is
+from .interval_scheduling import Candidate, best_threshold
+from .network import BATCH_SIZE
+from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
+from .settings import Setting, checked
+from .temperature_scaling import Batch, fit_temperature
+
+LOWEST = 0.02  # of the posteriors that Platt scaling is fitted to
+BATCH_TOKENS = 10_000  # of annotations of one doc
+
+# Each number that is fitted: its values, and the one that changes nothing.
+FITTED_NUMBERS = {
+    "temperature": (Setting(lambda t: 1e-6 <= t < inf, "a finite number from 1e-6"), 1.0),
+    "platt_slope": (Setting(lambda a: 0.0 < a < inf, "a finite number over 0"), 1.0),
+    "platt_intercept": (Setting(isfinite, "a finite number"), 0.0),
+    "platt_ceiling": (Setting(lambda c: 0.0 < c <= 1.0, "a number over 0.0, up to 1.0"), 1.0),
+}
+CALIBRATION = tuple(FITTED_NUMBERS)
+
+
+def fitted_number(name: str) -> Any:
+    """Make a property of a component: a number that is stored in its `cfg`, with the weights.
+
+    Setting it forgets how many entities it was fitted to: whoever fits it sets `calibrated_on`
+    after it. None sets the number that changes nothing.
+
+    Args:
+        name: One of `CALIBRATION`.
+    """
+    setting, unchanged = FITTED_NUMBERS[name]
+
+    def read(pipe: Component) -> float:
+        value = pipe.cfg.get(name)
+        return unchanged if value is None else float(value)
+
+    def write(pipe: Component, value: float | None) -> None:
+        pipe.cfg[name] = None if value is None else checked(setting, name, value, pipe.name)
+        pipe.cfg["calibrated_on"] = None
+
+    return property(read, write)
+
+
+def number_of_entities() -> Any:
+    """Make the property `calibrated_on` of a component, which is stored in its `cfg`."""
+
+    def read(pipe: Component) -> int | None:
+        return pipe.cfg.get("calibrated_on")
+
+    def write(pipe: Component, entities: int | None) -> None:
+        pipe.cfg["calibrated_on"] = entities
+
+    return property(read, write)
+
+
+def require_valid_numbers(pipe: Component) -> None:
+    """Raise InputError for stored numbers that no calibration fits."""
+    for name, (setting, _) in FITTED_NUMBERS.items():
+        if pipe.cfg.get(name) is not None:
+            checked(setting, name, pipe.cfg[name], pipe.name)
+
+
+def forget_calibration(pipe: Component) -> None:
+    """Give back the probabilities of the CRF as they are."""
+    for name in CALIBRATION:
+        setattr(pipe, name, None)
+
+
+def platt_scaling(pipe: Component) -> PlattScaling:
+    """Return the calibration of the probabilities of spans."""
+    return PlattScaling(pipe.platt_slope, pipe.platt_intercept, pipe.platt_ceiling)
+
+
+def is_calibrated(pipe: Component) -> bool:
+    """Whether probabilities of entities are not those of the CRF as they are."""
+    return pipe.temperature != 1.0 or platt_scaling(pipe) != UNCHANGED
+
+
+def calibration_of(pipe: Component) -> str:
+    """Say whether confidences are calibrated, and on how many entities."""
+    if not is_calibrated(pipe):
+        return "Confidences: not calibrated"
+    n = pipe.calibrated_on
+    return f"Confidences: calibrated on {'given numbers' if n is None else f'{n:,} entities'}"
+
+
+class Scored(NamedTuple):
+    """A batch of examples, with what the network of a pipeline computes for their predicted docs.
+
+    Attributes:
+        encoding: How the pipeline writes entities as tags.
+        examples: The examples.
+        potentials: The potentials of their predicted docs, not yet divided by a temperature.
+        overwrite: Whether preset entities of the docs are ignored.
+        excluded: The labels that the pipeline does not predict.
+    """
+
+    encoding: Encoding
+    examples: Sequence[Example]
+    potentials: Potentials
+    overwrite: bool
+    excluded: Collection[str]
+
+    def entities(self) -> int:
+        """Count the gold entities of labels that are predicted."""
+        return count_entities(self.examples, self.encoding.key, self.excluded)
+
+    def likelihood(self) -> Batch:
+        """Return what the likelihood of the gold tags depends on."""
+        return _likelihood(self.encoding, self.examples, self.potentials, self.excluded)
+
+    def matched(self, temperature: float, lowest: float) -> list[tuple[float, bool]]:
+        """Return the posterior of each annotated span over the lowest, and whether it is gold."""
+        docs = [eg.predicted for eg in self.examples]
+        settings = self.overwrite, temperature, UNCHANGED, self.excluded
+        posterior = self.encoding.posterior(docs, self.potentials, *settings)
+        found = posterior.candidates(np.full(len(self.encoding.labels), lowest))
+        pairs = zip(self.examples, found)
+        return [each for pair in pairs for each in self.encoding.match_candidates(*pair)]
+
+
+def score_examples(pipe: Component, examples: Sequence[Example]) -> list[Scored]:
+    """Compute the potentials of the predicted docs of examples, in batches.
+
+    Raises:
+        InputError: For docs that the component cannot read.
+    """
+    batches = (examples[i : i + BATCH_SIZE] for i in range(0, len(examples), BATCH_SIZE))
+    found = ((batch, pipe.potentials([eg.predicted for eg in batch])) for batch in batches)
+    settings = pipe.overwrite, pipe.excluded
+    return [Scored(pipe.encoding, batch, potentials, *settings) for batch, potentials in found]
+
+
+def calibrate_temperature(
+    pipe: Component, examples: Iterable[Example], more: Sequence[Scored]
+) -> float:
+    """Set the most probable temperature, given the gold entities and a prior.
+
+    The prior keeps a few entities from changing much, and below 200 the temperature is at least 1.
+    Docs without annotation are ignored. Source: Guo et al. (2017), ICML, for a softmax.
+
+    Args:
+        pipe: The component.
+        examples: Examples that were not used for training. The components before this one must have
+            processed their `predicted` docs. Gold entities of disabled labels count as not
+            annotated.
+        more: Examples with what other pipelines have computed.
+
+    Returns:
+        The temperature, 0.05 to 20.
+
+    Raises:
+        InputError: If no example has annotation, or an entity of a label that is predicted, for
+            gold entities that cannot be learned, and for docs that the component cannot read.
+    """
+    examples = list(examples)
+    validate_examples(examples, "CRFEntityRecognizer.fit_temperature")
+    annotated = [eg for eg in examples if pipe.encoding.is_annotated(eg)]
+    if not annotated:
+        raise InputError(
+            f"[{pipe.name}] expected examples with annotated entities, got {len(examples)} "
+            f"without: the temperature cannot be fitted. {where_gold_is(pipe.encoding.key)}."
+        )
+    batches = [*score_examples(pipe, annotated), *more]
+    entities = _require_entities(pipe, batches)
+    learned = []
+    for scores, gold, hidden, constraints in (batch.likelihood() for batch in batches):
+        learned.append((scores, _possible(gold, scores), hidden, constraints))
+    pipe.temperature = fit_temperature(learned, entities)
+    pipe.calibrated_on = entities
+    return pipe.temperature
+
+
+def calibrate_spans(
+    pipe: Component, examples: Iterable[Example], more: Sequence[Scored]
+) -> PlattScaling:
+    """Set the most probable Platt scaling: are probable spans entities?
+
+    It is fitted to all spans with a posterior of at least 0.02, at the temperature, whose tokens
+    and label are annotated; so fit the temperature first. A prior keeps a few spans from changing
+    much, and below 200 entities the slope is at most 1. Warns if spans with a higher posterior are
+    less often entities.
+
+    Args:
+        pipe: The component.
+        examples: Examples that were not used for training. The components before this one must have
+            processed their `predicted` docs.
+        more: Examples with what other pipelines have computed.
+
+    Raises:
+        InputError: If no example has an entity of a label that is predicted, for gold entities that
+            cannot be learned, and for docs that the component cannot read.
+    """
+    examples = list(examples)
+    validate_examples(examples, "CRFEntityRecognizer.fit_platt_scaling")
+    batches = [*score_examples(pipe, examples), *more]
+    entities = _require_entities(pipe, batches)
+    matched = [each for batch in batches for each in batch.matched(pipe.temperature, LOWEST)]
+    posteriors, correct = np.array(matched, dtype=np.float64).reshape(-1, 2).T
+    scaling = fit_platt_scaling(posteriors, correct, entities, pipe.name)
+    pipe.platt_slope, pipe.platt_intercept, pipe.platt_ceiling = scaling
+    pipe.calibrated_on = entities
+    return scaling
+
+
+def calibrate_f_score(pipe: Component, docs: Iterable[Doc], beta: float) -> float:
+    """Set the threshold of "f_score" that has the best expected F-score on docs, without gold.
+
+    The expected numbers of entities, and of right ones among those chosen, are sums of
+    probabilities: so fit the temperature and Platt scaling first. Preset entities that are kept
+    count as right, and spans below the thresholds of their labels are not chosen.
+
+    Args:
+        pipe: The component.
+        docs: Docs such as those to annotate, which the components before this one have processed.
+        beta: Recall is beta times as important as precision.
+
+    Returns:
+        The threshold, 0.01 to 0.99; see `best_threshold`.
+
+    Raises:
+        InputError: If beta is not over 0, if no span of the docs has a probability of at least
+            0.01, and for docs that the component cannot read.
+    """
+    if not 0 < beta < inf:
+        raise InputError(f"[{pipe.name}] beta: expected a number over 0, got {beta}.")
+    lowest, thresholds = np.full(len(pipe.labels), 0.01), label_thresholds(pipe)
+    found: list[list[Candidate]] = []
+    left, gold, kept = iter(docs), 0.0, 0
+    while batch := [*islice(left, BATCH_SIZE)]:
+        kept += 0 if pipe.overwrite else sum(len(doc.ents) for doc in batch)
+        for of_doc in pipe.posterior(batch).candidates(lowest):
+            gold += sum(p for _, p in of_doc)
+            found.append([(span, p) for span, p in of_doc if p >= thresholds[span[2]]])
+    if not any(found):
+        raise InputError(
+            f"[{pipe.name}] expected docs with probable entities that are not preset, got none "
+            f"in {len(found)}: the threshold of f_score cannot be fitted. Take other docs."
+        )
+    threshold = best_threshold(found, pipe.encoding.choose, gold + kept, kept, beta)
+    pipe.span_threshold = min(max(threshold, 0.01), 0.99)
+    return pipe.span_threshold
+
+
+def log_likelihoods(pipe: Component, examples: Iterable[Example]) -> list[float]:
+    """Compute the log probability of the gold entities of each example, at the temperature.
+
+    It sums over all tags of tokens without annotation, given that there is no entity of a label
+    that is not predicted. With a gold entity of such a label it is below -1e20.
+
+    Raises:
+        InputError: For gold entities that cannot be learned, and for docs that the component cannot
+            read.
+    """
+    examples = list(examples)
+    batches = score_examples(pipe, examples)
+    losses = [nll(*batch.likelihood(), pipe.temperature) for batch in batches]
+    by_doc = np.concatenate(losses).reshape(len(examples), -1) if losses else np.zeros((0, 1))
+    return (-by_doc.sum(1)).tolist()  # type: ignore[no-any-return]
+
+
+def log_likelihoods_of(pipe: Component, doc: Doc, golds: Iterable[Doc]) -> Iterator[float]:
+    """Compute the log probability of each of several annotations of one doc.
+
+    The model runs once, and memory is needed for a few annotations at a time.
+    """
+    scores = pipe.potentials([doc])
+    left = (Example(doc, gold) for gold in golds)
+    while batch := [*islice(left, max(1, BATCH_TOKENS // max(1, len(doc))))]:
+        n = len(batch)
+        emissions, lengths = np.tile(scores.emissions, (n, 1)), np.tile(scores.lengths, n)
+        repeated = scores._replace(emissions=emissions, lengths=lengths)
+        likelihood = _likelihood(pipe.encoding, batch, repeated, pipe.excluded)
+        losses = nll(*likelihood, pipe.temperature)
+        yield from (-losses.reshape(n, -1).sum(1)).tolist()
+
+
+def _likelihood(
+    encoding: Encoding, examples: Sequence[Example], scores: Potentials, excluded: Collection[str]
+) -> Batch:
+    """Return the potentials of chains, their gold and hidden tags, and the legal sequences."""
+    chains, _ = encoding.split(scores)
+    gold, hidden = encoding.gold(examples)
+    return forbid_labels(encoding, chains, excluded), gold, hidden, encoding.scheme.constraints
+
+
+def _possible(gold: NDArray[np.int64], scores: Potentials) -> NDArray[np.int64]:
+    """Replace the gold tags of N tokens that cannot be predicted by missing ones."""
+    is_forbidden = scores.emissions[np.arange(len(gold)), gold] == np.float32(crf.FORBIDDEN)
+    return np.where(is_forbidden, TAG_MISSING, gold)
+
+
+def _require_entities(pipe: Component, batches: Sequence[Scored]) -> int:
+    """Count the entities to fit to; raise InputError if there are none."""
+    entities = sum(batch.entities() for batch in batches)
+    if not entities:
+        docs = sum(len(batch.examples) for batch in batches)
+        enabled = [label for label in pipe.labels if label not in pipe.excluded]
+        raise InputError(
+            f"[{pipe.name}] expected examples with entities of {enabled}, got {docs} without: "
+            f"confidences cannot be calibrated. {where_gold_is(pipe.encoding.key)}."
+        )
+    return entities

@@ -1,0 +1,124 @@
+"""Checks of the labels, keys and stored results of training of a component."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from spacy.language import Language
+
+from ..input_error import InputError
+from .component import Component
+from .gold import where_gold_is
+
+ENTITIES = ("flat", "overlapping")
+
+
+def require_encoding(name: str, entities: str, layers: int) -> None:
+    """Raise InputError for an unknown kind of entities, and for layers of flat ones.
+
+    Args:
+        name: The name of the component, for messages.
+        entities: How entities may overlap.
+        layers: The number of chains of each label.
+    """
+    if entities not in ENTITIES:
+        raise InputError(f"[{name}] entities: expected {' or '.join(ENTITIES)}, got {entities!r}.")
+    if layers < 1 or (layers > 1 and entities == "flat"):
+        raise InputError(
+            f"[{name}] layers: expected 1 or more, and 1 for flat entities, got {layers} for "
+            f'{entities} ones. Set entities to "overlapping" for more.'
+        )
+
+
+def require_label(name: str, label: Any) -> None:
+    """Raise InputError for what cannot be a label.
+
+    Args:
+        name: The name of the component, for messages.
+        label: The label to add.
+    """
+    if not isinstance(label, str) or not label:
+        raise InputError(f"[{name}] label: expected a non-empty string, got {label!r}.")
+    if label.startswith("!"):  # spaCy's mark of negative spans
+        raise InputError(
+            f'[{name}] label: expected one that does not begin with "!", got {label!r}. Rename it.'
+        )
+
+
+def require_labels(pipe: Component, labels: Sequence[str]) -> None:
+    """Raise InputError for no labels to train on, and for settings that name others."""
+    if not labels:
+        raise InputError(
+            f"[{pipe.name}] expected examples with entities, got none: there is no label to "
+            f"learn. {where_gold_is(pipe.encoding.key)}, or give the labels."
+        )
+    require_known_labels(pipe, labels)
+
+
+def require_known_labels(pipe: Component, labels: Sequence[str]) -> None:
+    """Raise InputError for a threshold or a disabled label that is not among these labels."""
+    require_known(pipe.name, "thresholds", [*pipe.thresholds, *pipe.candidate_thresholds], labels)
+    require_known(pipe.name, "disabled_labels", pipe.disabled_labels, labels)
+
+
+def require_known(name: str, setting: str, given: Iterable[str], labels: Iterable[str]) -> None:
+    """Raise InputError for a label in a setting that is not among these.
+
+    Args:
+        name: The name of the component, for messages.
+        setting: The name of the setting.
+        given: The labels in it.
+        labels: The labels that exist.
+    """
+    unknown = [label for label in given if label not in labels]
+    if unknown:
+        raise InputError(
+            f"[{name}] {setting}: expected labels among {[*dict.fromkeys(labels)]}, got "
+            f"{unknown}. Correct them, or add the label."
+        )
+
+
+def require_own_key(nlp: Language, pipe: Any, key: str | None, kind: type = object) -> None:
+    """Raise InputError if another component writes to `doc.spans[key]` too.
+
+    Args:
+        nlp: The pipeline.
+        pipe: The component that writes there.
+        key: The key; None for none.
+        kind: The type of the components that may not write there.
+    """
+    for name, other in nlp.pipeline if key is not None else ():
+        if not isinstance(other, kind):
+            continue
+        written = [getattr(other, each, None) for each in ("entities_key", "spans_key", "key")]
+        written += [getattr(other, "cfg", {}).get("spans_key")]  # of a span_finder
+        if other is not pipe and key in written:
+            raise InputError(
+                f"[{pipe.name}] spans_key: expected a key of its own, got {key!r}, which {name!r} "
+                "writes too. Set another spans_key."
+            )
+
+
+def require_valid_cfg(name: str, cfg: dict[str, Any]) -> None:
+    """Raise InputError for stored results of training that no training writes.
+
+    Args:
+        name: The name of the component, for messages.
+        cfg: What was loaded.
+    """
+    labels = cfg["labels"]
+    are_labels = isinstance(labels, list) and all(
+        isinstance(label, str) and label and not label.startswith("!") for label in labels
+    )
+    if not are_labels or len({*labels}) < len(labels):
+        raise InputError(f"labels: expected a list of different labels, got {labels!r}.")
+    untrained = cfg["untrained"]
+    if not isinstance(untrained, list) or any(label not in labels for label in untrained):
+        raise InputError(f"untrained: expected a list of labels, got {untrained!r}.")
+    if not isinstance(cfg["guarantees"], dict):
+        raise InputError(f"guarantees: expected a dict, got {cfg['guarantees']!r}.")
+    encoding = cfg.get("encoding", ["flat", 1])
+    if not isinstance(encoding, list) or [*map(type, encoding)] != [str, int]:
+        raise InputError(f"encoding: expected the kind and the layers, got {encoding!r}.")
+    n = cfg.get("calibrated_on")
+    if n is not None and (type(n) is not int or n < 0):
+        raise InputError(f"[{name}] calibrated_on: expected a number of entities, got {n!r}.")

@@ -1,0 +1,50 @@
+"""From the posterior distribution of docs to their predictions, by the settings of a component."""
+
+from collections.abc import Sequence
+from itertools import compress
+
+import numpy as np
+from spacy.tokens import Doc
+
+from .annotation import Prediction
+from .component import Component
+from .interval_scheduling import Candidate
+
+
+def label_thresholds(pipe: Component) -> dict[str, float]:
+    """Return the lowest probability of an entity of each label."""
+    return {label: pipe.thresholds.get(label, pipe.threshold) for label in pipe.labels}
+
+
+def decode(pipe: Component, docs: Sequence[Doc]) -> list[Prediction]:
+    """Find the entities of docs and their probabilities, and the candidates if they are asked for.
+
+    Raises:
+        InputError: For docs that lack the features of an upstream component, for features that are
+            not finite, and if the model's tags do not match the labels.
+    """
+    encoding, thresholds = pipe.encoding, label_thresholds(pipe)
+    posterior = pipe.posterior(docs)
+    if pipe.decode == "f_score":
+        lowest = np.array([*thresholds.values()]).clip(pipe.span_threshold)
+        spans = [
+            [span for span, _ in encoding.choose(of_doc, pipe.span_threshold)]
+            for of_doc in posterior.candidates(lowest)
+        ]
+    else:
+        spans = posterior.decode()
+    probabilities: list[list[float]] = [[] for _ in docs]
+    if pipe.confidence or any(thresholds.values()) or encoding.key is not None:
+        probabilities = posterior.probabilities(spans)
+    if any(thresholds.values()):
+        for of_doc, ps in zip(spans, probabilities):
+            kept = [p >= thresholds[label] for (_, _, label), p in zip(of_doc, ps)]
+            of_doc[:] = compress(of_doc, kept)
+            ps[:] = compress(ps, kept)
+    candidates: list[list[Candidate]] = [[] for _ in docs]
+    if pipe.spans_key is not None and encoding.key is None:
+        default = pipe.candidate_threshold
+        by_label = [pipe.candidate_thresholds.get(label, default) for label in pipe.labels]
+        candidates = posterior.candidates(np.array(by_label))
+    presets = [() if pipe.overwrite else doc.ents for doc in docs]
+    return encoding.arrange(spans, probabilities, candidates, presets)

@@ -1,0 +1,152 @@
+"""Run the network of a component on docs, and check the potentials that it returns.
+
+Axes: N tokens of a batch, C tags.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+from spacy.tokens import Doc
+from thinc.api import Model
+
+from ..extras import required
+from ..input_error import InputError
+from ..ml.potentials import Potentials
+from .component import Component
+from .listeners import require_attributes, require_features
+from .spacy_internals import listeners
+
+# Potentials, and the callback for their gradient.
+Started = tuple[Potentials, Callable[[Potentials], Any]]
+
+BATCH_SIZE = 64  # docs, where all are at hand
+
+
+def compute_potentials(pipe: Component, docs: Sequence[Doc]) -> Potentials:
+    """Compute the potentials of docs; if there is no token, only the transitions.
+
+    Raises:
+        InputError: For docs that lack the features of an upstream component, and for potentials
+            that are not finite or do not match the labels.
+    """
+    if any(len(doc) for doc in docs):
+        require_attributes(pipe, docs)
+        require_features(pipe, docs)
+        potentials = pipe.model.predict([*docs])
+    else:
+        head = pipe.model.get_ref("output_layer")
+        # A model without weights has no width either: the head raises an error for it.
+        nothing = head.ops.alloc2f(0, head.maybe_get_dim("nI") or 0)
+        potentials = head.predict([nothing for _ in docs] or [nothing])
+    require_valid(pipe, docs, potentials)
+    return potentials
+
+
+class ComputedPotentials:
+    """The potentials of docs in memory, see `computed_once`."""
+
+    def __init__(self, pipe: Component) -> None:
+        self._pipe = pipe
+        # By the id and the tokens of each doc. The docs are kept too: others would get their ids.
+        self._found: dict[tuple[int, int], tuple[Doc, Potentials]] = {}
+
+    def of(self, docs: Sequence[Doc]) -> Potentials:
+        """Return the potentials of docs, those in memory or new ones."""
+        if not docs:
+            return compute_potentials(self._pipe, docs)
+        new = [*{id(doc): doc for doc in docs if (id(doc), len(doc)) not in self._found}.values()]
+        if new:
+            computed = compute_potentials(self._pipe, new)
+            rows = np.split(computed.emissions, computed.lengths.cumsum()[:-1])
+            for doc, E, length in zip(new, rows, computed.lengths):
+                of_doc = computed._replace(emissions=E, lengths=np.array([length]))
+                self._found[id(doc), len(doc)] = doc, of_doc
+        parts = [self._found[id(doc), len(doc)][1] for doc in docs]
+        emissions = np.concatenate([part.emissions for part in parts])
+        lengths = np.concatenate([part.lengths for part in parts])
+        return parts[0]._replace(emissions=emissions, lengths=lengths)
+
+
+@contextmanager
+def computed_once(pipe: Component) -> Iterator[None]:
+    """Run the network of a component once for each doc, whatever is asked about it.
+
+    Neither the docs, except for their entities, nor the weights may change meanwhile.
+    """
+    before = pipe.computed
+    pipe.computed = before or ComputedPotentials(pipe)
+    try:
+        yield
+    finally:
+        pipe.computed = before
+
+
+def begin_rehearsal(model: Model[list[Doc], Potentials], docs: list[Doc]) -> Started:
+    """Run a model on docs to train it, but not the upstream component that it listens to.
+
+    Returns:
+        The potentials, and the callback for their gradient.
+    """
+    if any(listeners(model)):
+        # A listener trains only with its upstream component, which is not updated here.
+        features = model.get_ref("tok2vec").predict(docs)
+        return cast(Started, model.get_ref("output_layer").begin_update(features))
+    return model.begin_update(docs)
+
+
+def has_weights(model: Model[Any, Any]) -> bool:
+    """Whether a model has been initialized."""
+    return model.get_ref("output_layer").has_dim("nI") is True
+
+
+def forget_weights(model: Model[Any, Any]) -> None:
+    """Let the next initialization give a model new weights, of any number of tags."""
+    output_layer = model.get_ref("output_layer")
+    for node, dim in ((model, "nO"), (output_layer, "nO"), (output_layer, "nI")):
+        node.set_dim(dim, cast(Any, None), force=True)
+
+
+def grow(model: Model[Any, Any], tags: int, like: int | None) -> None:
+    """Give a model more tags, which are improbable; their weights are copies of a tag's, or 0."""
+    with required("train"):
+        from ..ml.architectures import grow
+    grow(model, tags, like)
+
+
+def require_savable(pipes: Iterable[tuple[str, Any]]) -> None:
+    """Raise InputError for components whose weights are too large to be saved."""
+    with required("train"):
+        from ..ml.architectures import require_savable
+    for name, pipe in pipes:
+        if isinstance(getattr(pipe, "model", None), Model):
+            require_savable(name, pipe.model)
+
+
+def require_valid(pipe: Component, docs: Sequence[Doc], potentials: Potentials) -> None:
+    """Raise InputError for potentials that are not finite or do not match the labels."""
+    trained = pipe.cfg.get("encoding", ["flat", 1])
+    if trained != [pipe.entities, pipe.layers]:
+        raise InputError(
+            f"[{pipe.name}] expected a model of {pipe.entities} entities in {pipe.layers} "
+            f"layers, as in the config, got one of {trained[0]} entities in {trained[1]}. Set "
+            "entities and layers to those of the training."
+        )
+    tags = pipe.encoding.tags
+    expected, C = len(tags.tags), potentials.emissions.shape[1]
+    if C != expected:
+        raise InputError(
+            f"[{pipe.name}] expected a model of {expected} tags for the labels "
+            f"{list(pipe.labels)} in scheme {tags.name!r}, got one of {C}. Labels, "
+            "scheme and weights are from different pipelines: use those of one pipeline."
+        )
+    is_finite = np.isfinite(potentials.emissions).all(1)
+    if not is_finite.all():
+        token = int(is_finite.argmin())
+        i = int(np.searchsorted(potentials.lengths.cumsum(), token, side="right"))
+        raise InputError(
+            f"[{pipe.name}] doc {i} of the batch, {docs[i].text[:60]!r}: expected finite "
+            "scores, got NaN or infinity. The token vectors contain such values, or "
+            "training diverged: check the vectors, or lower the learning rate."
+        )

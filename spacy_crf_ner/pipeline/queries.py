@@ -1,0 +1,295 @@
+"""Queries to a trained component: its n best analyses, posteriors, trellis and transitions.
+
+They change neither docs nor weights.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.tokens import Doc, Span
+
+from ..input_error import InputError
+from ..tags import SpanOffsets
+from .component import Component
+from .interval_scheduling import Candidate
+from .network import BATCH_SIZE
+from .posterior import Trellis
+from .teaching import Teacher
+
+PADDED_TOKENS = 16_384  # the most tokens of a batch, with padding
+
+
+class Transitions(NamedTuple):
+    """The transition scores of a model, between C tags.
+
+    Attributes:
+        tags: The names of the tags, as in "B-PER".
+        scores: (C, C), indexed [from, to]; illegal ones are never trained. All zeros if the decoder
+            is "softmax".
+        start: (C,), of the first tag.
+        end: (C,), of the last tag.
+        legal: bool (C, C), the transitions that both decoders allow.
+        legal_start: bool (C,), the first tags that they allow.
+        legal_end: bool (C,), the last ones.
+    """
+
+    tags: tuple[str, ...]
+    scores: NDArray[np.float32]
+    start: NDArray[np.float32]
+    end: NDArray[np.float32]
+    legal: NDArray[np.bool_]
+    legal_start: NDArray[np.bool_]
+    legal_end: NDArray[np.bool_]
+
+    def to_dict(self) -> dict[str, list[object]]:
+        """Convert to lists: "tags", "scores", "start" and "end", with None where illegal."""
+        parts = zip(("scores", "start", "end"), self[1:4], self[4:])
+        lists = {name: np.where(legal, x, np.array(None)).tolist() for name, x, legal in parts}
+        return {"tags": list(self.tags), **lists}
+
+
+class Analysis(NamedTuple):
+    """One possible set of entities of a doc.
+
+    Attributes:
+        ents: The entities, in order.
+        probability: The probability of exactly these entities; 0.0 if it is too small for float64.
+        log_probability: Its natural logarithm.
+    """
+
+    ents: list[Span]
+    probability: float
+    log_probability: float
+
+
+class Uncertainty(NamedTuple):
+    """How uncertain a model is about the entities of a doc.
+
+    Attributes:
+        tokens: The number of tokens.
+        entropy: The entropy of the distribution over all analyses, in nats.
+        entities: The entities of the most probable analysis, each with its probability.
+        candidates: All spans with at least the lowest probability, each with its probability; they
+            may overlap.
+        log_odds: The log of how much more probable the best analysis is than the second best; inf
+            if there is only one; NaN if it was not asked for.
+    """
+
+    tokens: int
+    entropy: float
+    entities: list[Candidate]
+    candidates: list[Candidate]
+    log_odds: float
+
+
+def nbest(pipe: Component, docs: Iterable[Doc], n: int) -> list[list[Analysis]]:
+    """Find the n most probable analyses of each doc, fewer where fewer are legal.
+
+    Returns:
+        The analyses of each doc, the best first; all contain its preset entities.
+
+    Raises:
+        InputError: For n below 1, and for docs that the component cannot read.
+    """
+    docs = list(docs)
+    if not isinstance(n, int | np.integer) or n < 1:
+        raise InputError(f"[{pipe.name}] n: expected 1 or more, a whole number, got {n!r}.")
+    result = []
+    for doc, ranked in zip(docs, pipe.posterior(docs).nbest(n) if docs else []):
+        preset = () if pipe.overwrite else doc.ents
+        analyses = []
+        for spans, log_p in ranked:
+            ents = sorted([*preset, *(Span(doc, *span) for span in spans)])
+            analyses.append(Analysis(ents, math.exp(log_p), log_p))
+        result.append(analyses)
+    return result
+
+
+def analysis_sets(pipe: Component, docs: Iterable[Doc]) -> list[list[Analysis]]:
+    """Find the most probable analyses of each doc, among which the right one lies.
+
+    Returns:
+        The analyses of each doc, the best first; at least one.
+
+    Raises:
+        InputError: Without a promise of `spacy-crf-ner calibrate --analyses`, at another
+            temperature or with other disabled labels than those of the promise, and for docs that
+            the component cannot read.
+    """
+    docs = list(docs)
+    promise = pipe.cfg["guarantees"].get("analyses")
+    if promise is None:
+        raise InputError(
+            f"[{pipe.name}] analysis_sets: expected a pipeline that promises to contain the "
+            "right analysis, got one without. Calibrate it: spacy-crf-ner calibrate --analyses."
+        )
+    settings = promise["settings"]
+    then, without = settings["temperature"], settings.get("disabled_labels", [])
+    if not math.isclose(then, pipe.temperature, rel_tol=1e-8):
+        raise InputError(
+            f"[{pipe.name}] analysis_sets: expected the temperature of the promise, {then}, "
+            f"got {pipe.temperature}. Set it back, or calibrate again."
+        )
+    if without != sorted(pipe.disabled_labels):
+        raise InputError(
+            f"[{pipe.name}] analysis_sets: expected the disabled labels of the promise, "
+            f"{without}, got {[*pipe.disabled_labels]}. Set them back, or calibrate again."
+        )
+    lowest = math.log(promise["threshold"])
+    batches = (docs[i : i + BATCH_SIZE] for i in range(0, len(docs), BATCH_SIZE))
+    return [found for batch in batches for found in _analyses_above(pipe, batch, lowest)]
+
+
+def _analyses_above(pipe: Component, docs: Sequence[Doc], lowest: float) -> list[list[Analysis]]:
+    """Find the analyses of docs with at least this log probability; at least one of each."""
+    sets: list[list[Analysis]] = [[] for _ in docs]
+    left, n = [*range(len(docs))], 4
+    while left:
+        for i, ranked in zip(left, nbest(pipe, [docs[i] for i in left], n)):
+            kept = [analysis for analysis in ranked if analysis.log_probability >= lowest]
+            sets[i] = kept or ranked[:1]
+        # A set may have more of them if all that were asked for belong to it.
+        left = [i for i in left if len(sets[i]) == n]
+        n *= 2
+    return sets
+
+
+def span_posteriors(
+    pipe: Component, docs: Iterable[Doc], spans: Iterable[Iterable[Span]]
+) -> list[list[float]]:
+    """Compute for each span of each doc the probability that it is an entity of its label.
+
+    Docs are read in batches of similar length, so that one long doc does not pad many short ones.
+
+    Args:
+        pipe: The component.
+        docs: The docs; their preset entities are kept, and have probability 1.0.
+        spans: The spans of each doc. A span of a doc with the same text and other tokens is the
+            span of its characters.
+
+    Raises:
+        InputError: For an empty span or an unknown label, for a span of another text or of parts of
+            tokens, and for docs that the component cannot read.
+    """
+    docs = list(docs)
+    asked = [_offsets(pipe, doc, of_doc) for doc, of_doc in zip(docs, spans, strict=True)]
+    left = sorted((i for i, of_doc in enumerate(asked) if of_doc), key=lambda i: -len(docs[i]))
+    found: list[list[float]] = [[] for _ in docs]
+    while left:
+        size = min(BATCH_SIZE, max(1, PADDED_TOKENS // len(docs[left[0]])))
+        batch, left = left[:size], left[size:]
+        posterior = pipe.posterior([docs[i] for i in batch])
+        for i, of_doc in zip(batch, posterior.probabilities([asked[i] for i in batch])):
+            ents = () if pipe.overwrite else docs[i].ents
+            preset = {(ent.start, ent.end, ent.label_) for ent in ents}
+            found[i] = [1.0 if span in preset else p for span, p in zip(asked[i], of_doc)]
+    return found
+
+
+def _offsets(pipe: Component, doc: Doc, spans: Iterable[Span]) -> list[SpanOffsets]:
+    """Return spans as first token, end and label in a doc; raise InputError for impossible ones."""
+    asked = []
+    for span in spans:
+        own: Span | None = span
+        if span is not None and span.doc is not doc:
+            same = span.doc.text.rstrip() == doc.text.rstrip()
+            own = doc.char_span(span.start_char, span.end_char, span.label_) if same else None
+        if own is None:
+            raise InputError(
+                f"[{pipe.name}] span_posteriors: expected spans of the doc {doc.text[:60]!r}, "
+                f"got {span!r}. `char_span` returns None for characters that are not whole "
+                "tokens."
+            )
+        asked.append((own.start, own.end, own.label_))
+    for start, end, label in asked:
+        if start == end or label not in pipe.labels:
+            raise InputError(
+                f"[{pipe.name}] tokens {start}:{end} ({label!r}) of the doc {doc.text[:60]!r}: "
+                f"expected a span with a token and one of the labels {list(pipe.labels)}."
+            )
+    return asked
+
+
+def uncertainty(
+    pipe: Component, docs: Iterable[Doc], lowest: float, log_odds: bool
+) -> list[Uncertainty]:
+    """Measure how uncertain the model is about each doc; preset entities are not counted.
+
+    Args:
+        pipe: The component.
+        docs: Docs that the components before it have processed.
+        lowest: The lowest probability of a candidate, above 0.
+        log_odds: Whether to find the second best analyses, which takes as long as the rest.
+
+    Raises:
+        InputError: For docs that the component cannot read.
+    """
+    docs = list(docs)
+    if not docs:
+        return []
+    posterior = pipe.posterior(docs)
+    best = posterior.decode()
+    entities = [list(zip(*of_doc)) for of_doc in zip(best, posterior.probabilities(best))]
+    candidates = posterior.candidates(np.full(len(pipe.labels), lowest))
+    odds = [math.nan] * len(docs)
+    if log_odds:
+        odds = [_log_odds([p for _, p in ranked]) for ranked in posterior.nbest(2)]
+    columns = zip(posterior.entropy().tolist(), entities, candidates, odds)
+    return [Uncertainty(len(doc), *of_doc) for doc, of_doc in zip(docs, columns)]
+
+
+def _log_odds(log_p: Sequence[float]) -> float:
+    """Compare the best analysis with the second best, if there is one."""
+    return log_p[0] - log_p[1] if len(log_p) > 1 else math.inf
+
+
+def trellis(pipe: Component, doc: Doc, label: str | None) -> Trellis:
+    """Show how Viterbi decoding finds the tags of a doc: scores, back-pointers and path.
+
+    Args:
+        pipe: The component.
+        doc: A doc; its preset annotation is kept. Only the marginals depend on the temperature.
+        label: If entities may overlap, the label whose chain to show, in the outermost layer.
+
+    Raises:
+        InputError: For a label where there is one chain, for none or an unknown one where there are
+            more, and for a doc that the component cannot read.
+    """
+    chain = pipe.encoding.select_chain(label)
+    return pipe.posterior([doc]).trellis(0, *chain)
+
+
+def transitions(pipe: Component) -> Transitions:
+    """Copy the transition scores of the model, not divided by the temperature.
+
+    Raises:
+        ValueError: If the model has no weights yet, or its tags do not match the labels.
+    """
+    tags = pipe.encoding.tags
+    scores, start, end, legal = pipe.encoding.transitions(pipe.potentials([]))
+    _, first, last = tags.constraints
+    return Transitions(tags.tags, scores, start, end, legal.copy(), first.copy(), last.copy())
+
+
+def teacher_scores(
+    pipe: Component, docs: Sequence[Doc]
+) -> tuple[Teacher, list[NDArray[np.float32]]]:
+    """Compute what a student learns from: the scores of the tags, at the fitted temperature.
+
+    Args:
+        pipe: The component.
+        docs: Docs that the components before it have processed. Preset entities are ignored.
+
+    Returns:
+        The scores that all docs share, and those of the tags at the tokens of each doc, (T, C).
+
+    Raises:
+        InputError: For docs that the component cannot read.
+    """
+    potentials = pipe.potentials(docs)
+    E, A, start, end = ((array / pipe.temperature).astype("f") for array in potentials.arrays())
+    kind = pipe.encoding.tags.name, pipe.labels, pipe.entities, pipe.layers
+    return Teacher(*kind, A, start, end), np.split(E, potentials.lengths.cumsum()[:-1])
