@@ -72,9 +72,9 @@ def _functions(nlp: Language) -> dict[str, list[Function]]:
             (Transformer, "predict"),
             (FullTransformerBatch, "split_by_doc"),
         ],
-        "vectors of tokens": [(recognizer, "_potentials")],
+        "vectors of tokens": [(recognizer, "potentials")],
         "BiLSTM, projection": [(TorchShim, "predict")],
-        "Viterbi, confidences": [(recognizer, "predict"), (recognizer, "_posterior")],
+        "Viterbi, confidences": [(recognizer, "predict"), (recognizer, "posterior")],
         "entities set": [(recognizer, "set_annotations")],
     }
 

@@ -13,7 +13,6 @@ from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.calibration import (
-    CALIBRATION,
     Scored,
     forget_calibration,
     is_calibrated,
@@ -22,6 +21,7 @@ from ..pipeline.calibration import (
 from ..pipeline.gold import count_entities
 from ..pipeline.lookup import read_by_earlier, recognizer, require_recognizer
 from ..pipeline.network import computed_once
+from ..pipeline.settings import FITS
 from .matching import DocEntities, annotated, collect_entities
 from .promises import Promises, promise, require_flat, restored_on_error
 
@@ -127,7 +127,7 @@ def _fit(
         threshold = pipe.fit_span_threshold(own if docs is None else docs, beta)
     after = _measure(pipe, examples, beta)
     return {
-        **{each: getattr(pipe, each) for each in (*CALIBRATION, "calibrated_on")},
+        **{each: getattr(pipe, each) for each in FITS},
         "span_threshold": threshold,
         "uncalibrated": uncalibrated,
         "before": before,

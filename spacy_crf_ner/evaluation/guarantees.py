@@ -18,7 +18,6 @@ from thinc.api import Model
 
 from ..input_error import InputError
 from ..ml.digest import weights_digest
-from ..pipeline.calibration import CALIBRATION
 from ..pipeline.checks import require_own_key
 from ..pipeline.crf_ner import CRFEntityRecognizer
 from ..pipeline.lookup import (
@@ -27,7 +26,7 @@ from ..pipeline.lookup import (
     recognizer,
     require_recognizer,
 )
-from ..pipeline.settings import SETTINGS, current_settings
+from ..pipeline.settings import CALIBRATION, FITS, SETTINGS, current_settings
 from .drift import Difference, compare, describe, different
 
 # The settings that one kind of promise sets or depends on. All others matter to each of them.
@@ -215,7 +214,7 @@ def _digest(nlp: Language, name: str) -> str:
         digest.update(nlp.tokenizer.to_bytes(exclude=["vocab"]))
     for pipe in [pipes[each] for each in pipes if each != name]:
         if isinstance(pipe, CRFEntityRecognizer):
-            fitted = {name: getattr(pipe, name) for name in (*CALIBRATION, "calibrated_on")}
+            fitted = {name: getattr(pipe, name) for name in FITS}
             settings = current_settings(pipe) | fitted | {"labels": [*pipe.labels]}
             digest.update(srsly.json_dumps(_rounded(settings), sort_keys=True).encode())
         elif isinstance(pipe, Sentencizer):  # the order of its bytes differs by process

@@ -6,8 +6,8 @@ threshold of "f_score" to docs without gold.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from math import inf, isfinite
-from typing import Any, NamedTuple
+from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,61 +25,11 @@ from .gold import count_entities, where_gold_is
 from .interval_scheduling import Candidate, best_threshold
 from .network import BATCH_SIZE
 from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
-from .settings import Setting, checked
+from .settings import CALIBRATION
 from .temperature_scaling import Batch, fit_temperature
 
 LOWEST = 0.02  # of the posteriors that Platt scaling is fitted to
 BATCH_TOKENS = 10_000  # of annotations of one doc
-
-# Each number that is fitted: its values, and the one that changes nothing.
-FITTED_NUMBERS = {
-    "temperature": (Setting(lambda t: 1e-6 <= t < inf, "a finite number from 1e-6"), 1.0),
-    "platt_slope": (Setting(lambda a: 0.0 < a < inf, "a finite number over 0"), 1.0),
-    "platt_intercept": (Setting(isfinite, "a finite number"), 0.0),
-    "platt_ceiling": (Setting(lambda c: 0.0 < c <= 1.0, "a number over 0.0, up to 1.0"), 1.0),
-}
-CALIBRATION = tuple(FITTED_NUMBERS)
-
-
-def fitted_number(name: str) -> Any:
-    """Make a property of a component: a number that is stored in its `cfg`, with the weights.
-
-    Setting it forgets how many entities it was fitted to: whoever fits it sets `calibrated_on`
-    after it. None sets the number that changes nothing.
-
-    Args:
-        name: One of `CALIBRATION`.
-    """
-    setting, unchanged = FITTED_NUMBERS[name]
-
-    def read(pipe: Component) -> float:
-        value = pipe.cfg.get(name)
-        return unchanged if value is None else float(value)
-
-    def write(pipe: Component, value: float | None) -> None:
-        pipe.cfg[name] = None if value is None else checked(setting, name, value, pipe.name)
-        pipe.cfg["calibrated_on"] = None
-
-    return property(read, write)
-
-
-def number_of_entities() -> Any:
-    """Make the property `calibrated_on` of a component, which is stored in its `cfg`."""
-
-    def read(pipe: Component) -> int | None:
-        return pipe.cfg.get("calibrated_on")
-
-    def write(pipe: Component, entities: int | None) -> None:
-        pipe.cfg["calibrated_on"] = entities
-
-    return property(read, write)
-
-
-def require_valid_numbers(pipe: Component) -> None:
-    """Raise InputError for stored numbers that no calibration fits."""
-    for name, (setting, _) in FITTED_NUMBERS.items():
-        if pipe.cfg.get(name) is not None:
-            checked(setting, name, pipe.cfg[name], pipe.name)
 
 
 def forget_calibration(pipe: Component) -> None:

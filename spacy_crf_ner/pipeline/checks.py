@@ -98,13 +98,8 @@ def require_own_key(nlp: Language, pipe: Any, key: str | None, kind: type = obje
             )
 
 
-def require_valid_cfg(name: str, cfg: dict[str, Any]) -> None:
-    """Raise InputError for stored results of training that no training writes.
-
-    Args:
-        name: The name of the component, for messages.
-        cfg: What was loaded.
-    """
+def require_valid_cfg(cfg: dict[str, Any]) -> None:
+    """Raise InputError for stored results of training that no training writes."""
     labels = cfg["labels"]
     are_labels = isinstance(labels, list) and all(
         isinstance(label, str) and label and not label.startswith("!") for label in labels
@@ -119,6 +114,3 @@ def require_valid_cfg(name: str, cfg: dict[str, Any]) -> None:
     encoding = cfg.get("encoding", ["flat", 1])
     if not isinstance(encoding, list) or [*map(type, encoding)] != [str, int]:
         raise InputError(f"encoding: expected the kind and the layers, got {encoding!r}.")
-    n = cfg.get("calibrated_on")
-    if n is not None and (type(n) is not int or n < 0):
-        raise InputError(f"[{name}] calibrated_on: expected a number of entities, got {n!r}.")

@@ -86,13 +86,6 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         InputError: For an unknown scheme, and for settings out of their range.
     """
 
-    # Fitted to held-out docs, and stored with the weights.
-    temperature: float = calibration.fitted_number("temperature")
-    platt_slope: float = calibration.fitted_number("platt_slope")
-    platt_intercept: float = calibration.fitted_number("platt_intercept")
-    platt_ceiling: float = calibration.fitted_number("platt_ceiling")
-    calibrated_on: int | None = calibration.number_of_entities()
-
     def __init__(
         self,
         nlp: Language,
@@ -128,18 +121,20 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         self.candidate_thresholds, self.disabled_labels = candidate_thresholds, disabled_labels
         self.incorrect_spans_key, self.scorer = incorrect_spans_key, scorer
         self._config = settings.current_settings(self)
-        calibration.forget_calibration(self)
+        self.temperature, self.platt_slope = 1.0, 1.0
+        self.platt_intercept, self.platt_ceiling = 0.0, 1.0
+        self.calibrated_on: int | None = None
         self.seen_texts = SeenTexts(self.cfg, name)
         self._rehearsal_model, self.computed = None, None
         self._check_learning_rate, self._trains_transformer = LearningRateCheck(name), False
         add_confidence_extension()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in settings.SETTINGS:
-            value = settings.checked(settings.SETTINGS[name], name, value, self.name)
+        super().__setattr__(name, settings.checked(name, value, self.name))
+        if name in settings.CALIBRATION:  # set by hand, until a fit says to how many entities
+            self.calibrated_on = None
         elif name == "_rehearsal_model":  # set by `nlp.resume_training`; these it does not know:
             self._not_rehearsed = tuple(self.cfg["untrained"])
-        super().__setattr__(name, value)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -263,14 +258,11 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         """
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.get_loss")
-        network.require_valid(self, [eg.predicted for eg in examples], scores)
-        self.encoding.warn_dropped(examples)
         lessons = find_lessons(examples, self.name)
         loss, d_scores = gold_loss(self, examples, scores, lessons)
-        untrained = self.cfg["untrained"]
-        if untrained:  # teachers know all labels
-            found = untrained if lessons else learnable_labels(examples, self.entities_key)
-            self.cfg["untrained"] = [label for label in untrained if label not in found]
+        if self.cfg["untrained"]:  # teachers know all labels
+            found = self.labels if lessons else learnable_labels(examples, self.entities_key)
+            self.cfg["untrained"] = [x for x in self.cfg["untrained"] if x not in found]
         self.seen_texts.learn(examples)
         self._trains_transformer = trains_transformer(self.model)
         return loss, d_scores
@@ -393,14 +385,13 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
 
     def _update_cfg(self) -> None:
         self.seen_texts.store()
-        self.cfg[settings.KEY] = settings.changes(self, self._config)
+        settings.save(self, self._config)
 
     def _read_cfg(self, exclude: Iterable[str]) -> None:
-        checks.require_valid_cfg(self.name, self.cfg)
-        self.seen_texts.saved()
-        calibration.require_valid_numbers(self)
         if stored.CFG not in exclude:
-            settings.apply_changes(self, self._config)
+            checks.require_valid_cfg(self.cfg)
+            self.seen_texts.saved()
+            settings.restore(self, self._config)
 
     # Calibration, see `calibration`
 

@@ -8,6 +8,7 @@ from ..extras import required
 from ..ml.potentials import SCORES, Potentials
 from .component import Component
 from .encoding import Encoding, forbid_labels
+from .network import require_valid
 from .teaching import Lesson, mixture_counts
 
 
@@ -27,11 +28,14 @@ def gold_loss(
 
     Raises:
         InputError: For a gold entity that has an unknown label, begins or ends with whitespace, or
-            is also a negative span; and for teachers of other labels.
+            is also a negative span; for scores that are not finite or do not match the labels; and
+            for teachers of other labels.
     """
     with required("train"):
         from ..ml.losses import distill, nll_with_gradient
     encoding = pipe.encoding
+    require_valid(pipe, [eg.predicted for eg in examples], scores)
+    encoding.warn_dropped(examples)
     gold, hidden = encoding.gold(examples)
     negatives = encoding.negatives(examples, pipe.incorrect_spans_key)
     constraints = encoding.scheme.constraints

@@ -1,12 +1,13 @@
-"""The settings of a component: their checks, and how changes of them are saved.
+"""The settings of a component, and what is fitted to held-out docs: checked and saved attributes.
 
-A setting is an attribute that the config sets. One that is changed later is saved in `cfg`, beside
-the value of the config that it replaced. When the component is loaded, the change applies if the
-config still has that value; any other value in the config overrides it.
+A setting is set by the config. One that is changed later is saved in `cfg`, beside the value of the
+config that it replaced. When the component is loaded, the change applies if the config still has
+that value; any other value in the config overrides it.
 """
 
 import json
 from collections.abc import Callable, Mapping
+from math import inf, isfinite
 from typing import Any, NamedTuple
 
 from thinc.api import Config
@@ -49,10 +50,12 @@ class Setting(NamedTuple):
         is_valid: Whether a value may be set. It may raise TypeError or AttributeError for values of
             another type.
         expected: The valid values, for the message.
+        unset: The value that None stands for.
     """
 
     is_valid: Callable[[Any], bool]
     expected: str
+    unset: Any = None
 
 
 def _are(check: Callable[[float], bool]) -> Callable[[Mapping[str, float]], bool]:
@@ -70,7 +73,7 @@ SETTINGS = {
     "threshold": Setting(lambda p: 0.0 <= p <= 1.0, "0.0 to 1.0"),
     "thresholds": Setting(_are(lambda p: 0.0 <= p <= 1.0), "numbers from 0.0 to 1.0"),
     "decode": Setting(lambda name: name in DECODINGS, " or ".join(DECODINGS)),
-    "span_threshold": Setting(lambda p: 0.0 < p < 1.0, "a number between 0.0 and 1.0"),
+    "span_threshold": Setting(lambda p: 0.0 < p < 1.0, "a number between 0.0 and 1.0", 0.4),
     "spans_key": Setting(
         lambda key: _is_key(key) and key != ANNOTATED, f"a string or None, not {ANNOTATED!r}"
     ),
@@ -83,6 +86,17 @@ SETTINGS = {
     "incorrect_spans_key": Setting(_is_key, "a string or None"),
     "overwrite": _SWITCH,
 }
+# What is fitted to held-out docs, and no config has: it is saved with the weights.
+FITS = {
+    "temperature": Setting(lambda t: 1e-6 <= t < inf, "a finite number from 1e-6", 1.0),
+    "platt_slope": Setting(lambda a: 0.0 < a < inf, "a finite number over 0", 1.0),
+    "platt_intercept": Setting(isfinite, "a finite number", 0.0),
+    "platt_ceiling": Setting(lambda c: 0.0 < c <= 1.0, "a number over 0.0, up to 1.0", 1.0),
+    "calibrated_on": Setting(
+        lambda n: n is None or (type(n) is int and n >= 0), "a number of entities"
+    ),
+}
+CALIBRATION = "temperature", "platt_slope", "platt_intercept", "platt_ceiling"
 
 
 class FrozenDict(dict[str, Any]):
@@ -98,18 +112,22 @@ class FrozenDict(dict[str, Any]):
         return FrozenDict, (dict(self),)
 
 
-def checked(setting: Setting, name: str, value: Any, component: str) -> Any:
-    """Return a valid value of a setting, as a component keeps it: lists and dicts are read-only.
+def checked(name: str, value: Any, component: str) -> Any:
+    """Return a valid value of an attribute, as a component keeps it: lists and dicts are read-only.
 
     Args:
-        setting: Which values are valid.
-        name: The name of the setting.
+        name: The name of a setting, of a fit, or of any other attribute, which may have any value.
         value: The value to set.
         component: The name of the component, for messages.
 
     Raises:
         InputError: For a value that is not valid.
     """
+    setting = SETTINGS.get(name) or FITS.get(name)
+    if setting is None:
+        return value
+    if value is None:
+        value = setting.unset
     try:
         is_valid = setting.is_valid(value)
     except (TypeError, AttributeError):  # of another type
@@ -133,32 +151,34 @@ def copy_settings(source: Component, target: Component) -> None:
             setattr(target, name, value)
 
 
-def changes(pipe: Component, config: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return what to save: for each changed setting, the value of the config and the present one.
+def save(pipe: Component, config: Mapping[str, Any]) -> None:
+    """Write fits and changed settings to the `cfg` of a component.
 
-    Both are JSON texts: spaCy would save numbers with ten decimals only.
+    A change has the value of the config and the present one, as JSON texts: spaCy would save
+    numbers with ten decimals only.
 
     Args:
         pipe: The component.
         config: The values that the config gave, by name.
     """
+    pipe.cfg |= {name: getattr(pipe, name) for name in FITS}
     now = current_settings(pipe)
-    return {
+    pipe.cfg[KEY] = {
         name: [_to_json(given), _to_json(now[name])]
         for name, given in config.items()
         if now[name] != given
     }
 
 
-def apply_changes(pipe: Component, config: Mapping[str, Any]) -> None:
-    """Set all settings of a component that was loaded: to the saved changes, or as in the config.
+def restore(pipe: Component, config: Mapping[str, Any]) -> None:
+    """Set fits and settings of a component that was loaded: to what was saved, or as in the config.
 
     Args:
-        pipe: The component, which has the saved changes in its `cfg`.
+        pipe: The component, with what `save` wrote to its `cfg`.
         config: The values that the config gives, by name.
 
     Raises:
-        InputError: For changes that no component saves.
+        InputError: For what no component saves.
     """
     saved = pipe.cfg.get(KEY, {})
     try:
@@ -168,6 +188,8 @@ def apply_changes(pipe: Component, config: Mapping[str, Any]) -> None:
     for name, given in config.items():
         replaced, now = changed.get(name, (None, None))
         setattr(pipe, name, now if replaced == _to_json(given) else given)
+    for name in FITS:
+        setattr(pipe, name, pipe.cfg.get(name))
 
 
 def _to_json(value: Any) -> str:

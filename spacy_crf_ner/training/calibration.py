@@ -13,10 +13,11 @@ from thinc.api import Config, Model
 from ..input_error import InputError
 from ..ml.digest import weights_digest
 from ..ml.random_state import kept_numpy_state, kept_random_state
-from ..pipeline.calibration import CALIBRATION, forget_calibration
+from ..pipeline.calibration import forget_calibration
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import read_by_earlier, read_components, recognizer, recognizers
 from ..pipeline.network import computed_once
+from ..pipeline.settings import FITS
 from ..pipeline.temperature_scaling import FEW
 
 CALLBACK = "spacy-crf-ner.calibrate_on_dev.v1"
@@ -154,7 +155,7 @@ def _fit(
             # The same weights may be saved again after the first time: then with the warnings.
             fitted[name] = (
                 "" if is_first else digest,
-                {each: pipe.cfg[each] for each in (*CALIBRATION, "calibrated_on")},
+                {each: getattr(pipe, each) for each in FITS},
             )
         except InputError as problem:  # a training that diverged is saved too
             problems = [f"[{name}] calibration failed: {problem}"]

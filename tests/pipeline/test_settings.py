@@ -14,8 +14,9 @@ from spacy.training import Example
 
 from pipelines import SENTENCES, TOK2VEC, make_examples, train
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline.calibration import CALIBRATION, calibration_of
+from spacy_crf_ner.pipeline.calibration import calibration_of
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
+from spacy_crf_ner.pipeline.settings import CALIBRATION
 
 TEXT = SENTENCES[5][0]
 MODEL = {"hidden_width": 16, "tok2vec": TOK2VEC}
@@ -136,12 +137,13 @@ def test_invalid_stored_temperature_raises(saved: Path, tmp_path: Path) -> None:
         spacy.load(tmp_path)(TEXT)
 
 
-def test_stored_cfg_contains_only_labels_encoding_and_hashes(saved: Path) -> None:
+def test_stored_cfg_contains_only_labels_encoding_fits_and_hashes(saved: Path) -> None:
     cfg = srsly.read_json(saved / "ner" / "cfg")
     assert cfg.pop("seen").keys() == {"is_complete", "train", "dev"}
     assert {key: value for key, value in cfg.items() if value} == {
         "labels": ["GPE", "ORG", "PERSON"],
         "encoding": ["flat", 1],
+        **{"temperature": 1.0, "platt_slope": 1.0, "platt_ceiling": 1.0},
     }
 
 
@@ -350,12 +352,8 @@ WRONG_TYPES = [("threshold", "a"), ("threshold", None), ("thresholds", {"PERSON"
 WRONG_TYPES += [("thresholds", 3), ("spans_key", 3), ("incorrect_spans_key", 5), ("decode", [])]
 WRONG_TYPES += [("overwrite", "yes"), ("confidence", None), ("temperature", "a")]
 WRONG_TYPES += [("disabled_labels", "ORG"), ("disabled_labels", [1]), ("disabled_labels", None)]
-WRONG_TYPES += [
-    ("platt_intercept", "a"),
-    ("span_threshold", "a"),
-    ("span_threshold", None),
-    ("candidate_threshold", None),
-]
+WRONG_TYPES += [("platt_intercept", "a"), ("span_threshold", "a"), ("candidate_threshold", None)]
+WRONG_TYPES += [("calibrated_on", "a"), ("calibrated_on", -1), ("calibrated_on", 0.5)]
 
 
 @pytest.mark.parametrize("name, value", WRONG_TYPES)
