@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import spacy
+import srsly
 from spacy.tokens import Doc, Span
 from spacy.util import get_model_meta, get_package_path, is_package, load_config, registry
 
 from ..input_error import InputError
+from ..ml.sealed import errors_of
 from ..pipeline.annotation import SPANS_KEY
 from ..pipeline.lookup import FACTORY
+from ..pipeline.settings import with_changes
+from ..pipeline.stored import CFG
 from .wordpieces import TransformerTokenizer, load_tokenizer
 
 PADDED, NOT_PADDING = "spacy.batch_by_padded.v1", 0.77  # the share of words in batches of sentences
@@ -123,7 +127,12 @@ def _sourced(block: dict[str, Any], name: str) -> dict[str, Any]:
     if not source or not path.is_file():
         return block
     found = load_config(path, interpolate=True)["components"]
-    return dict(found.get(block.get("component", name), block))
+    name = block.get("component", name)
+    cfg = path.parent / name / CFG
+    if name not in found or found[name].get("factory") != FACTORY or not cfg.is_file():
+        return dict(found.get(name, block))
+    with errors_of(cfg):
+        return with_changes(found[name], srsly.read_json(cfg))
 
 
 def _pipeline_folder(source: str) -> Path:

@@ -29,18 +29,22 @@ def accelerate(nlp: Language, precision: str | None = "auto") -> Language:
     `spacy train` are faster too. Training does not change, but a transformer of spacy-transformers
     becomes one of this package, which on a CPU trains in batches of similar windows.
 
-    nlp: A trained pipeline; it is changed.
-    precision: "fp32" changes no result. "bf16" is for GPUs and CPUs with bfloat16 instructions,
-        "fp16" for GPUs, "int8" for CPUs, with the extra `int8`. "auto" measures them each
-        time the pipeline is loaded, for about 50 milliseconds, and 0.3 seconds more where the extra
-        `int8` is installed, and chooses float32, or one that saves a
-        tenth of the time or more. None undoes this, but keeps the larger batches. A `crf_ner`
-        without a transformer gets a precision only in place of "auto", which None does not undo.
+    Args:
+        nlp: A trained pipeline; it is changed.
+        precision: "fp32" changes no result. "bf16" is for GPUs and CPUs with bfloat16 instructions,
+            "fp16" for GPUs, "int8" for CPUs, with the extra `int8`. "auto" measures them each time
+            the pipeline is loaded, for about 50 milliseconds, and 0.3 seconds more where the extra
+            `int8` is installed, and chooses float32, or one that saves a tenth of the time or more.
+            None undoes this, but keeps the larger batches. A `crf_ner` without a transformer gets a
+            precision only in place of "auto", which None does not undo.
 
-    Returns the pipeline.
-    Raises InputError for an unknown precision, for one that the hardware does not support or whose
-    packages are missing, and for a `crf_ner` whose transformer is a Tok2VecTransformer of
-    spacy-transformers, which has no such setting.
+    Returns:
+        The pipeline.
+
+    Raises:
+        InputError: For an unknown precision, for one that the hardware does not support or whose
+            packages are missing, and for a `crf_ner` whose transformer is a Tok2VecTransformer of
+            spacy-transformers, which has no such setting.
     """
     require_precision(precision)
     if precision is not None:

@@ -21,9 +21,10 @@ SPANS_KEY = "sc"
 class Prediction(NamedTuple):
     """The prediction for one doc.
 
-    spans: First token, last token + 1 and label of each entity of `doc.ents`, in order.
-    confidences: The probability of each; empty if not requested.
-    candidates: Spans that may overlap, each with its probability, for `doc.spans`.
+    Attributes:
+        spans: First token, last token + 1 and label of each entity of `doc.ents`, in order.
+        confidences: The probability of each; empty if not requested.
+        candidates: Spans that may overlap, each with its probability, for `doc.spans`.
     """
 
     spans: list[SpanOffsets]
@@ -74,9 +75,14 @@ def annotate(
 ) -> None:
     """Set the predicted entities; other tokens without annotation become outside.
 
-    overwrite, confidence, spans_key: Settings of the component.
-    labels: Those of the component. Entities of other labels that another crf_ner has predicted are
-        not put into `doc.spans[spans_key]`; None puts all there.
+    Args:
+        doc: The doc to annotate.
+        prediction: What to set.
+        overwrite: Whether to replace preset entities.
+        confidence: Whether to set `ent._.confidence`.
+        spans_key: The key of `doc.spans` for candidates or overlapping entities; None for none.
+        labels: The labels of the component. Entities of other labels that another crf_ner has
+            predicted are not put into `doc.spans[spans_key]`; None puts all there.
     """
     ents = [Span(doc, *span) for span in prediction.spans]
     preset = []

@@ -22,30 +22,12 @@ from .annotation import Prediction
 from .flat_encoding import FlatEncoding
 from .interval_scheduling import Candidate
 from .label_encoding import LabelEncoding
+from .overlapping_posterior import OverlappingPosterior
 from .platt_scaling import PlattScaling
-from .posterior import Trellis
+from .posterior import Posterior
 
-
-class EntityPosterior(Protocol):
-    """The posterior distribution over the entities of a batch of docs; see `Posterior`."""
-
-    def decode(self) -> list[list[SpanOffsets]]:
-        """Find the entities of the most probable tag sequence of each doc."""
-
-    def nbest(self, n: int) -> list[list[tuple[list[SpanOffsets], float]]]:
-        """Find the n most probable sets of entities of each doc, with their log probabilities."""
-
-    def entropy(self) -> NDArray[np.float64]:
-        """Compute the entropy of each doc: (B,), in nats."""
-
-    def probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
-        """Compute for each span of each doc the calibrated probability that it is an entity."""
-
-    def candidates(self, thresholds: NDArray[np.float64]) -> list[list[Candidate]]:
-        """Find all spans with at least the calibrated probability of their label (L,)."""
-
-    def trellis(self, *args: Any, **kwargs: Any) -> Trellis:
-        """Compute the trellis of a doc, by its number and the result of `select_chain`."""
+# Both have the same methods; `trellis` also takes the label of a chain if there are several.
+EntityPosterior = Posterior | OverlappingPosterior
 
 
 class Encoding(Protocol):

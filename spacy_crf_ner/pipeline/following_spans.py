@@ -32,7 +32,8 @@ class FollowingSpans(SpanGroup):
     that begins or ends within a merged token is no span of the doc any more: it is left out, with
     its score and a warning.
 
-    lost: The number of spans that were left out.
+    Attributes:
+        lost: The number of spans that were left out.
     """
 
     def __init__(

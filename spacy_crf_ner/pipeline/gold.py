@@ -63,13 +63,20 @@ def collect_labels(
 ) -> list[str]:
     """Read all examples once, and check that their entities can be learned.
 
-    name: The name of the component, for messages.
-    negative_key: The key of the negative spans in `doc.spans` of gold docs; None for none.
-    key: As for `gold_entities`.
+    Warns about entities and negative spans that do not align with the predicted tokens.
 
-    Returns the labels in alphabetical order.
-    Raises InputError for an entity that begins or ends with whitespace, or whose label begins with
-    "!". Warns about entities and negative spans that do not align with the predicted tokens.
+    Args:
+        examples: All examples.
+        name: The name of the component, for messages.
+        negative_key: The key of the negative spans in `doc.spans` of gold docs; None for none.
+        key: The key of overlapping gold entities in `doc.spans`; None for those in `doc.ents`.
+
+    Returns:
+        The labels in alphabetical order.
+
+    Raises:
+        InputError: For an entity that begins or ends with whitespace, or whose label begins with
+            "!".
     """
     labels: set[str] = set()
     kinds = {
@@ -101,7 +108,8 @@ def collect_labels(
 def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
     """Convert the gold entities to tag ids of the predicted tokens: (T,), -1 where missing.
 
-    Raises InputError for an entity that has an unknown label, or begins or ends with whitespace.
+    Raises:
+        InputError: For an entity that has an unknown label, or begins or ends with whitespace.
     """
     gold, ents = eg.reference, require_text(eg.reference.ents, name)
     try:
@@ -126,7 +134,7 @@ def warn_of_misaligned(name: str) -> None:
 
 
 def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int64]:
-    """Convert entities to tag ids of the gold tokens, as `get_aligned_ner` does.
+    """Convert entities to tag ids of the gold tokens, as spaCy's `get_aligned_ner` does.
 
     A blocked token is not annotated. Whitespace is outside if any token is annotated; so are marks
     of no width.
@@ -156,15 +164,19 @@ def fix_boundaries(
     lengths: Sequence[int],
     scheme: TagScheme,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-    """Let gold entities begin and end where they do, beside tokens without annotation too.
+    """Keep tokens without annotation from extending the gold entity beside them, in BIO and IO.
 
-    In BIO and IO, the tag of such a token could continue the entity. It becomes "outside", and may
-    be any tag but those.
+    There, the tag of such a token could continue the entity. The token becomes "outside", and may
+    have any tag but those.
 
-    gold, hidden: As for `nll_with_gradient`; N tokens of several docs or chains.
-    lengths: The tokens of each.
+    Args:
+        gold: Tag ids (N,) of the tokens of several docs or chains, -1 where missing.
+        hidden: bool (N, C), the tags that "outside" may stand for; None for none.
+        lengths: The tokens of each doc or chain.
+        scheme: The tag scheme, of C tags.
 
-    Returns the changed arrays.
+    Returns:
+        The changed `gold` and `hidden`.
     """
     missing, entity = gold < 0, gold > TAG_OUTSIDE
     if (scheme.extensions[1] < 0).all() or (hidden is None and not missing.any()):
@@ -187,12 +199,16 @@ def aligned_negatives(
 ) -> Sequence[Span]:
     """Find the negative spans of an example that align with its predicted tokens.
 
-    key: The key of the spans in `doc.spans` of the gold doc; None for none. A span is not an entity
-        of its label, or of any label if it is empty.
-    labels: Those that it may have.
-    entities_key: As the key of `gold_entities`.
+    Args:
+        eg: The example.
+        key: The key of the spans in `doc.spans` of the gold doc; None for none. A span is not an
+            entity of its label, or of any label if it is empty.
+        labels: The labels that it may have.
+        name: The name of the component, for messages.
+        entities_key: The key of overlapping gold entities in `doc.spans`; None for `doc.ents`.
 
-    Raises InputError for another label, and for a span that is a gold entity.
+    Raises:
+        InputError: For another label, and for a span that is a gold entity.
     """
     spans = _negatives(eg, key)
     for span in spans:

@@ -13,7 +13,8 @@ Candidate = tuple[SpanOffsets, float]
 def best_beside(candidates: Iterable[Candidate], kept: Iterable[Span]) -> list[Candidate]:
     """Choose disjoint spans with the largest sum of probability, none of which overlaps one kept.
 
-    Returns those chosen, in order.
+    Returns:
+        The chosen spans, in order.
     """
     taken = [(span.start, span.end) for span in kept]
     free = [
@@ -31,9 +32,12 @@ def best_disjoint(candidates: Iterable[Candidate], threshold: float) -> list[Can
     F the value reached. Source: Kleinberg and Tardos (2006), "Algorithm design", section 6.1, for
     the algorithm; Lewis (1995), SIGIR, and Ye et al. (2012), ICML, for the threshold.
 
-    candidates: Spans that may overlap, each with its probability.
+    Args:
+        candidates: Spans that may overlap, each with its probability.
+        threshold: Spans with no higher probability are not chosen.
 
-    Returns those chosen, in order.
+    Returns:
+        The chosen spans, in order.
     """
     spans = sorted((c for c in candidates if c[1] > threshold), key=lambda c: c[0][1])
     ends = [end for (_, end, _), _ in spans]
@@ -67,12 +71,16 @@ def best_threshold(
     F / (1 + beta^2). Each one chooses spans with a higher F, until it is the best. Source:
     Dinkelbach (1967), "On nonlinear fractional programming", Management Science 13.
 
-    docs: The candidates of each.
-    choose: As `best_disjoint`. If it does not find the best spans, neither does this.
-    gold: The expected number of entities: the sum of p of all spans, also of those kept.
-    kept: The number of spans that are chosen already, with a probability of 1.
+    Args:
+        docs: The candidates of each doc.
+        choose: Chooses the spans of a doc at a threshold, as `best_disjoint` does. If it does not
+            find the best spans, neither does this.
+        gold: The expected number of entities: the sum of p of all spans, also of those kept.
+        kept: The number of spans that are chosen already, with a probability of 1.
+        beta: Recall is beta times as important as precision.
 
-    Returns the threshold, 0.0 if there is no candidate and nothing is kept.
+    Returns:
+        The threshold, 0.0 if there is no candidate and nothing is kept.
     """
     before, threshold = -1.0, 0.0
     while threshold > before:
@@ -89,7 +97,8 @@ def assign_layers(spans: Iterable[tuple[int, int]]) -> list[int]:
     first layer where it overlaps none. That needs the fewest layers. Source: Kleinberg and Tardos
     (2006), "Algorithm design", section 4.1.
 
-    Returns the layers in the order of the spans.
+    Returns:
+        The layers in the order of the spans.
     """
     given = list(spans)
     layers, ends = [0] * len(given), list[int]()

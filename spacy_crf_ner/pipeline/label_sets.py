@@ -23,10 +23,14 @@ KEY = "annotated_labels"
 def mark_annotated_labels(doc: Doc, labels: Iterable[str], key: str | None = None) -> None:
     """Mark a gold doc as annotated with these labels, and with no others.
 
-    key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
+    Args:
+        doc: The gold doc.
+        labels: The labels that it annotates.
+        key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
 
-    Raises InputError for a label that is not a non-empty string, if the doc has an entity of
-    another label, and if it is marked already as annotated with fewer labels.
+    Raises:
+        InputError: For a label that is not a non-empty string, if the doc has an entity of another
+            label, and if it is marked already as annotated with fewer labels.
     """
     labels = [*dict.fromkeys(labels)]
     where = f"the doc {doc.text[:60]!r}"
@@ -78,9 +82,13 @@ def unannotated(
 ) -> NDArray[np.bool_] | None:
     """Find the predicted tokens where gold does not say whether they are in an entity.
 
-    overlapping: Whether entities overlap. If not, a token of a gold entity is in no other.
+    Args:
+        eg: The example.
+        labels: L labels.
+        overlapping: Whether entities overlap. If not, a token of a gold entity is in no other.
 
-    Returns (T, L), for each of L labels; None if all labels are annotated.
+    Returns:
+        bool (T, L); None if all labels are annotated.
     """
     if KEY not in eg.reference.spans:
         return None

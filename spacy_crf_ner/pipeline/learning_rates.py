@@ -15,7 +15,8 @@ class LearningRateCheck:
 
     It knows nothing of the groups of `spacy-crf-ner.Adam.v1`, which steps its own schedules.
 
-    name: The name of the component, for messages.
+    Args:
+        name: The name of the component, for messages.
     """
 
     def __init__(self, name: str) -> None:
@@ -24,8 +25,9 @@ class LearningRateCheck:
     def __call__(self, optimizer: Any, trains_transformer: bool) -> None:
         """Check the rate of an update.
 
-        optimizer: Only a thinc Optimizer is checked.
-        trains_transformer: Whether the update changes the weights of a transformer too.
+        Args:
+            optimizer: Only a thinc Optimizer is checked.
+            trains_transformer: Whether the update changes the weights of a transformer too.
         """
         if not isinstance(optimizer, Optimizer) or getattr(optimizer, "groups", None):
             return

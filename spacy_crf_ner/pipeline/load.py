@@ -16,13 +16,17 @@ from .lookup import recognizer, recognizers
 def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language:
     """Load a pipeline.
 
-    model: Its folder, or the name of a package.
-    gpu_id: The GPU to use; -1 for the CPU.
-    precision: As in `spacy_crf_ner.accelerate`; None for the one saved with the pipeline.
+    Args:
+        model: Its folder, or the name of a package.
+        gpu_id: The GPU to use; -1 for the CPU.
+        precision: A precision of `spacy_crf_ner.accelerate`; None for the one saved with the
+            pipeline.
 
-    Raises InputError if there is no such GPU, for a pipeline that spaCy cannot load, for `crf_ner`
-    components that write to the same key of `doc.spans`, and as `accelerate` does; OSError if there
-    is no such pipeline.
+    Raises:
+        InputError: If there is no such GPU, for a pipeline that spaCy cannot load, for `crf_ner`
+            components that write to the same key of `doc.spans`, and for a precision that the
+            pipeline or the hardware does not support.
+        OSError: If there is no such pipeline.
     """
     if gpu_id >= 0:
         with required("train"):

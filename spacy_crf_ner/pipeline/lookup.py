@@ -22,7 +22,8 @@ def recognizers(nlp: Language) -> list[str]:
 def find_recognizer(nlp: Language, name: str | None = None) -> str | None:
     """Return the name of the component; None if there is none and no name is given.
 
-    Raises InputError if there are several and no name is given, or none has this name.
+    Raises:
+        InputError: If there are several and no name is given, or none has this name.
     """
     found = recognizers(nlp)
     if name is None and len(found) <= 1:
@@ -36,7 +37,11 @@ def find_recognizer(nlp: Language, name: str | None = None) -> str | None:
 
 
 def require_recognizer(nlp: Language, name: str | None = None) -> str:
-    """Return the name of the component; raises InputError for none, and as `find_recognizer`."""
+    """Return the name of the component.
+
+    Raises:
+        InputError: If there is none, if there are several and no name is given, or none has it.
+    """
     found = find_recognizer(nlp, name)
     if found is None:
         raise InputError(
@@ -47,16 +52,23 @@ def require_recognizer(nlp: Language, name: str | None = None) -> str:
 
 
 def recognizer(nlp: Language, name: str | None = None) -> CRFEntityRecognizer:
-    """Return the component; raises InputError as `require_recognizer`."""
+    """Return the component.
+
+    Raises:
+        InputError: If there is none, if there are several and no name is given, or none has it.
+    """
     return cast(CRFEntityRecognizer, nlp.get_pipe(require_recognizer(nlp, name)))
 
 
 def find_entities_key(nlp: Language, component: str | None = None) -> str | None:
     """Find the key of overlapping entities in `doc.spans`; None if entities do not overlap.
 
-    component: The `crf_ner` component; None for the only one, if any.
+    Args:
+        nlp: The pipeline.
+        component: The name of the `crf_ner` component; None for the only one, if any.
 
-    Raises InputError as `find_recognizer`.
+    Raises:
+        InputError: If there are several and no name is given, or none has this name.
     """
     name = find_recognizer(nlp, component)
     return None if name is None else recognizer(nlp, name).entities_key
@@ -81,9 +93,15 @@ def later_names(nlp: Language, name: str) -> list[str]:
 def entity_labels(nlp: Language, component: str | None = None) -> set[str] | None:
     """Return the labels of the entities that a pipeline can find; None if they are unknown.
 
-    component: As for `find_entities_key`. If its entities overlap, they are in `doc.spans` alone.
-
     They are unknown if a component does not say what it assigns, or which labels it has.
+
+    Args:
+        nlp: The pipeline.
+        component: The name of the `crf_ner` component; None for the only one, if any. If its
+            entities overlap, they are in `doc.spans` alone.
+
+    Raises:
+        InputError: If there are several components and no name is given, or none has this name.
     """
     if find_entities_key(nlp, component) is not None:
         return {*recognizer(nlp, component).labels}

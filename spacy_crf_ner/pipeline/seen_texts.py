@@ -38,10 +38,11 @@ _SYMBOLS = re.compile(r"\W+")
 class Known(NamedTuple):
     """What a component knows of the texts that it has seen.
 
-    is_complete: Whether they are all that it was trained on.
-    train: Hashes of the sentences that it was trained on.
-    dev: Those of the sentences that it was evaluated on before training went on, or before the
-        trained component was saved.
+    Attributes:
+        is_complete: Whether they are all that it was trained on.
+        train: Hashes of the sentences that it was trained on.
+        dev: Hashes of the sentences that it was evaluated on before training went on, or before the
+            trained component was saved.
     """
 
     is_complete: bool
@@ -55,10 +56,12 @@ class SeenTexts:
     Each sentence has a hash of 8 bytes. So a text is found again in another format, and as a part
     of a longer text. The texts cannot be restored from the hashes.
 
-    cfg: The dict that the component saves.
-    name: The name of the component, for messages.
+    Args:
+        cfg: The dict that the component saves.
+        name: The name of the component, for messages.
 
-    new: The hashes that `cfg` may lack, by part.
+    Attributes:
+        new: The hashes that `cfg` may lack, by part.
     """
 
     def __init__(self, cfg: dict[str, Any], name: str) -> None:
@@ -100,7 +103,8 @@ class SeenTexts:
     def inherit(self, saved: dict[str, Any]) -> None:
         """Add what a teacher has stored: a student knows more of its texts than of new ones.
 
-        Raises KeyError, TypeError or ValueError if it is damaged.
+        Raises:
+            KeyError, TypeError, ValueError: If it is damaged.
         """
         for part in PARTS:
             self.new[part] |= {*_decode(saved[part]).tolist()}
@@ -126,7 +130,7 @@ class SeenTexts:
         return Known(is_complete and bool(train), train, dev)
 
     def saved(self) -> tuple[bool, dict[Part, NDArray[np.uint64]]]:
-        """Return what `cfg` has, whether it is complete first; raises InputError as `known`."""
+        """Return whether `cfg` is complete, and its hashes; raises InputError if it is damaged."""
         try:
             seen = self._cfg["seen"]
             return seen["is_complete"] is True, {part: _decode(seen[part]) for part in PARTS}

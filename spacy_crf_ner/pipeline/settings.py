@@ -170,26 +170,41 @@ def save(pipe: Component, config: Mapping[str, Any]) -> None:
     }
 
 
-def restore(pipe: Component, config: Mapping[str, Any]) -> None:
-    """Set fits and settings of a component that was loaded: to what was saved, or as in the config.
+def with_changes(config: Mapping[str, Any], cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a saved component: the changed ones, and the others as in the config.
 
     Args:
-        pipe: The component, with what `save` wrote to its `cfg`.
+        config: The values of the config, by name.
+        cfg: What the component has saved.
+
+    Raises:
+        InputError: For changes that no component saves.
+    """
+    saved = cfg.get(KEY, {})
+    try:
+        changed = {name: (given, json.loads(now)) for name, (given, now) in saved.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"{KEY}: expected pairs of JSON values, got {saved!r}.") from error
+    settings = dict(config)
+    for name, (replaced, now) in changed.items():
+        if name in config and _to_json(config[name]) == replaced:
+            settings[name] = now
+    return settings
+
+
+def restore(pipe: Component, config: Mapping[str, Any]) -> None:
+    """Set fits and settings of a component to what `save` wrote to the `cfg` that it has loaded.
+
+    Args:
+        pipe: The component.
         config: The values that the config gives, by name.
 
     Raises:
         InputError: For what no component saves.
     """
-    saved = pipe.cfg.get(KEY, {})
-    try:
-        changed = {name: (given, json.loads(now)) for name, (given, now) in saved.items()}
-    except (AttributeError, TypeError, ValueError) as error:
-        raise InputError(f"{KEY}: expected pairs of JSON values, got {saved!r}.") from error
-    for name, given in config.items():
-        replaced, now = changed.get(name, (None, None))
-        setattr(pipe, name, now if replaced == _to_json(given) else given)
-    for name in FITS:
-        setattr(pipe, name, pipe.cfg.get(name))
+    fits = {name: pipe.cfg.get(name) for name in FITS}
+    for name, value in {**with_changes(config, pipe.cfg), **fits}.items():
+        setattr(pipe, name, value)
 
 
 def _to_json(value: Any) -> str:

@@ -32,15 +32,18 @@ def extension_key(span: Span, name: str) -> Any:
 def listeners(model: Model[Any, Any]) -> Iterator[tuple[str, str]]:
     """Find the listeners in a model.
 
-    Yields the name of the component that each reads, "*" for any, and its factory.
+    Yields:
+        The name of the component that each reads, "*" for any, and its factory.
     """
     return ((upstream, factory) for upstream, factory, _ in listeners_with_widths(model))
 
 
 def listeners_with_widths(model: Model[Any, Any]) -> Iterator[tuple[str, str, int | None]]:
-    """Find the listeners as `listeners`, each with the width of the vectors that it was trained on.
+    """Find the listeners in a model.
 
-    The width is None if it is not known yet.
+    Yields:
+        The name of the component that each reads, "*" for any, its factory, and the width of the
+        vectors that it was trained on, None if it is not known yet.
     """
     for node in model.walk():
         upstream = getattr(node, "upstream_name", None)

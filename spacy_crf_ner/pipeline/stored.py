@@ -21,7 +21,9 @@ def write_digests(folder: Path) -> None:
 def require_digests(folder: Path, exclude: Iterable[str]) -> None:
     """Raise InputError for a file of a component that has changed since it was saved.
 
-    exclude: Files that are not loaded.
+    Args:
+        folder: The folder of the component.
+        exclude: Files that are not loaded.
     """
     stored = folder / DIGESTS
     if not stored.exists():

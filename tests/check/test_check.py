@@ -19,6 +19,7 @@ from spacy.training import Example
 from spacy.util import load_config
 from typer.testing import CliRunner
 
+from pipelines import TOK2VEC
 from spacy_crf_ner.check import CheckSettings, Finding, Report, check, check_corpus, read_settings
 from spacy_crf_ner.check.corpus_rules import TrainTexts
 from spacy_crf_ner.check.findings import MESSAGES, SEVERITIES, CorpusDoc
@@ -1014,6 +1015,23 @@ def test_read_settings_sourced_components_match_source_pipeline(
     assert found._replace(**same) == expected._replace(**same)
     assert found.tokenizer is not None and expected.tokenizer is not None
     assert found.tokenizer[:3] == expected.tokenizer[:3]
+
+
+def test_read_settings_sourced_component_has_saved_changes_of_settings(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 8, "tok2vec": TOK2VEC}
+    ner: Any = nlp.add_pipe("crf_ner", config={"entities": "overlapping", "model": model})
+    ner.spans_key, ner.incorrect_spans_key = "ents", "wrong"
+    nlp.to_disk(tmp_path / "source")
+    config = spacy.blank("en").config
+    config["components"] = {"own": {"source": str(tmp_path / "source"), "component": "crf_ner"}}
+    config.to_disk(tmp_path / "sourced.cfg")
+    found = read_settings(tmp_path / "sourced.cfg")
+    assert (found.spans_key, found.incorrect_spans_key) == ("ents", "wrong")
+    cfg = tmp_path / "source" / "crf_ner" / "cfg"
+    cfg.write_text("{")
+    with pytest.raises(InputError, match=rf"^{cfg} cannot be read"):
+        read_settings(tmp_path / "sourced.cfg")
 
 
 def test_read_settings_sent_spans_window_is_sentence(tiny_transformer: str, tmp_path: Path) -> None:
