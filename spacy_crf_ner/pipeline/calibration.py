@@ -49,7 +49,7 @@ def is_calibrated(pipe: Component) -> bool:
 
 
 def calibration_of(pipe: Component) -> str:
-    """Say whether confidences are calibrated, and on how many entities."""
+    """Describe whether confidences are calibrated, and on how many entities."""
     if not is_calibrated(pipe):
         return "Confidences: not calibrated"
     n = pipe.calibrated_on
@@ -78,8 +78,10 @@ class Scored(NamedTuple):
         return count_entities(self.examples, self.encoding.key, self.excluded)
 
     def likelihood(self) -> Batch:
-        """Return what the likelihood of the gold tags depends on."""
-        return _likelihood(self.encoding, self.examples, self.potentials, self.excluded)
+        """Return potentials of chains, their gold and hidden tags, and the legal sequences."""
+        chains, _ = self.encoding.split(self.potentials)
+        possible = forbid_labels(self.encoding, chains, self.excluded)
+        return possible, *self.encoding.gold(self.examples), self.encoding.scheme.constraints
 
     def matched(self, temperature: float, lowest: float) -> list[tuple[float, bool]]:
         """Return the posterior of each annotated span over the lowest, and whether it is gold."""
@@ -112,7 +114,6 @@ def calibrate_temperature(
     Docs without annotation are ignored. Source: Guo et al. (2017), ICML, for a softmax.
 
     Args:
-        pipe: The component.
         examples: Examples that were not used for training. The components before this one must have
             processed their `predicted` docs. Gold entities of disabled labels count as not
             annotated.
@@ -154,7 +155,6 @@ def calibrate_spans(
     less often entities.
 
     Args:
-        pipe: The component.
         examples: Examples that were not used for training. The components before this one must have
             processed their `predicted` docs.
         more: Examples with what other pipelines have computed.
@@ -183,7 +183,6 @@ def calibrate_f_score(pipe: Component, docs: Iterable[Doc], beta: float) -> floa
     count as right, and spans below the thresholds of their labels are not chosen.
 
     Args:
-        pipe: The component.
         docs: Docs such as those to annotate, which the components before this one have processed.
         beta: Recall is beta times as important as precision.
 
@@ -242,18 +241,9 @@ def log_likelihoods_of(pipe: Component, doc: Doc, golds: Iterable[Doc]) -> Itera
         n = len(batch)
         emissions, lengths = np.tile(scores.emissions, (n, 1)), np.tile(scores.lengths, n)
         repeated = scores._replace(emissions=emissions, lengths=lengths)
-        likelihood = _likelihood(pipe.encoding, batch, repeated, pipe.excluded)
-        losses = nll(*likelihood, pipe.temperature)
+        scored = Scored(pipe.encoding, batch, repeated, pipe.overwrite, pipe.excluded)
+        losses = nll(*scored.likelihood(), pipe.temperature)
         yield from (-losses.reshape(n, -1).sum(1)).tolist()
-
-
-def _likelihood(
-    encoding: Encoding, examples: Sequence[Example], scores: Potentials, excluded: Collection[str]
-) -> Batch:
-    """Return the potentials of chains, their gold and hidden tags, and the legal sequences."""
-    chains, _ = encoding.split(scores)
-    gold, hidden = encoding.gold(examples)
-    return forbid_labels(encoding, chains, excluded), gold, hidden, encoding.scheme.constraints
 
 
 def _possible(gold: NDArray[np.int64], scores: Potentials) -> NDArray[np.int64]:

@@ -349,9 +349,9 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
 
     def posterior(self, docs: Sequence[Doc]) -> EntityPosterior:
         """Compute the posterior distribution over the entities of docs, given preset ones."""
-        platt, excluded = calibration.platt_scaling(self), self.excluded
-        settings = self.overwrite, self.temperature, platt, excluded
-        return self.encoding.posterior(docs, self.potentials(docs), *settings)
+        platt = PlattScaling(self.platt_slope, self.platt_intercept, self.platt_ceiling)
+        given = self.overwrite, self.temperature, platt, self.excluded
+        return self.encoding.posterior(docs, self.potentials(docs), *given)
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
         """Save the component, with a digest of each file; see spaCy's `TrainablePipe.to_disk`."""

@@ -144,7 +144,7 @@ def read_by_earlier(nlp: Language, name: str, examples: Iterable[Example]) -> li
 
 
 def calibrations(nlp: Language) -> list[str]:
-    """Say of each `crf_ner` component whether its confidences are calibrated."""
+    """Describe for each `crf_ner` component whether its confidences are calibrated."""
     names = recognizers(nlp)
     return [
         f"{f'[{name}] ' if len(names) > 1 else ''}{calibration_of(recognizer(nlp, name))}"

@@ -18,7 +18,6 @@ def gold_loss(
     """Compute the negative log likelihood of gold entities, mixed with the loss against teachers.
 
     Args:
-        pipe: The component.
         examples: The examples of an update.
         scores: The potentials of their predicted docs.
         lessons: What the teachers of each doc say, all of the same kind; none without teachers.

@@ -165,7 +165,6 @@ def span_posteriors(
     Docs are read in batches of similar length, so that one long doc does not pad many short ones.
 
     Args:
-        pipe: The component.
         docs: The docs; their preset entities are kept, and have probability 1.0.
         spans: The spans of each doc. A span of a doc with the same text and other tokens is the
             span of its characters.
@@ -219,7 +218,6 @@ def uncertainty(
     """Measure how uncertain the model is about each doc; preset entities are not counted.
 
     Args:
-        pipe: The component.
         docs: Docs that the components before it have processed.
         lowest: The lowest probability of a candidate, above 0.
         log_odds: Whether to find the second best analyses, which takes as long as the rest.
@@ -250,7 +248,6 @@ def trellis(pipe: Component, doc: Doc, label: str | None) -> Trellis:
     """Show how Viterbi decoding finds the tags of a doc: scores, back-pointers and path.
 
     Args:
-        pipe: The component.
         doc: A doc; its preset annotation is kept. Only the marginals depend on the temperature.
         label: If entities may overlap, the label whose chain to show, in the outermost layer.
 
@@ -280,7 +277,6 @@ def teacher_scores(
     """Compute what a student learns from: the scores of the tags, at the fitted temperature.
 
     Args:
-        pipe: The component.
         docs: Docs that the components before it have processed. Preset entities are ignored.
 
     Returns:

@@ -130,7 +130,7 @@ class SeenTexts:
         return Known(is_complete and bool(train), train, dev)
 
     def saved(self) -> tuple[bool, dict[Part, NDArray[np.uint64]]]:
-        """Return whether `cfg` is complete, and its hashes; raises InputError if it is damaged."""
+        """Return whether `cfg` has all hashes, and those that it has; InputError if damaged."""
         try:
             seen = self._cfg["seen"]
             return seen["is_complete"] is True, {part: _decode(seen[part]) for part in PARTS}

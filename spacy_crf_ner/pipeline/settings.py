@@ -158,7 +158,6 @@ def save(pipe: Component, config: Mapping[str, Any]) -> None:
     numbers with ten decimals only.
 
     Args:
-        pipe: The component.
         config: The values that the config gave, by name.
     """
     pipe.cfg |= {name: getattr(pipe, name) for name in FITS}
@@ -196,7 +195,6 @@ def restore(pipe: Component, config: Mapping[str, Any]) -> None:
     """Set fits and settings of a component to what `save` wrote to the `cfg` that it has loaded.
 
     Args:
-        pipe: The component.
         config: The values that the config gives, by name.
 
     Raises:
