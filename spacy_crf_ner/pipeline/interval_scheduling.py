@@ -10,7 +10,9 @@ from ..tags import SpanOffsets
 Candidate = tuple[SpanOffsets, float]
 
 
-def best_beside(candidates: Iterable[Candidate], kept: Iterable[Span]) -> list[Candidate]:
+def best_disjoint_excluding(
+    candidates: Iterable[Candidate], kept: Iterable[Span]
+) -> list[Candidate]:
     """Choose disjoint spans with the largest sum of probability, none of which overlaps one kept.
 
     Returns:

@@ -34,7 +34,7 @@ from .gold import (
     warn_of_misaligned,
     write_tags,
 )
-from .interval_scheduling import Candidate, assign_layers, best_beside, best_disjoint
+from .interval_scheduling import Candidate, assign_layers, best_disjoint, best_disjoint_excluding
 from .label_sets import require_annotated, unannotated
 from .overlapping_posterior import ANY, OverlappingPosterior
 from .platt_scaling import PlattScaling
@@ -120,7 +120,7 @@ class LabelEncoding:
     def gold(
         self, examples: Sequence[Example]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-        """Return the gold tags (N * M,), and None, as "O" stands for no other tag."""
+        """Return the gold tags (N * M,), and the tags that "O" may stand for; None for none."""
         gold = [chain for eg in examples for chain in self.gold_tags(eg)]
         return fix_boundaries(np.concatenate(gold), None, [*map(len, gold)], self.scheme)
 
@@ -214,7 +214,7 @@ class LabelEncoding:
     ) -> list[Prediction]:
         """Put all entities into `doc.spans`, and the best disjoint ones into `doc.ents`."""
         overlapping = [list(zip(*of_doc)) for of_doc in zip(spans, probabilities)]
-        disjoint = [best_beside(*of_doc) for of_doc in zip(overlapping, presets)]
+        disjoint = [best_disjoint_excluding(*of_doc) for of_doc in zip(overlapping, presets)]
         return [
             Prediction([span for span, _ in ents], [p for _, p in ents], of_doc)
             for ents, of_doc in zip(disjoint, overlapping)

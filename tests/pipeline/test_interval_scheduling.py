@@ -13,8 +13,8 @@ from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.interval_scheduling import (
     Candidate,
-    best_beside,
     best_disjoint,
+    best_disjoint_excluding,
     best_threshold,
 )
 
@@ -46,7 +46,7 @@ def test_best_disjoint_returns_set_with_largest_sum(seed: int, threshold: float)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_best_beside_kept_span_returns_set_with_largest_sum(seed: int) -> None:
+def test_best_disjoint_excluding_kept_span_returns_set_with_largest_sum(seed: int) -> None:
     """Spans may touch the kept one, as 0:2 and 3:6 do, but not share a token with it."""
     kept = Doc(Vocab(), words=["a"] * 6)[2:3]
     beside = [
@@ -55,7 +55,7 @@ def test_best_beside_kept_span_returns_set_with_largest_sum(seed: int) -> None:
         if not any(start <= 2 < end for (start, end, _), _ in of)
     ]
     expected = max(beside, key=lambda of: sum(p for _, p in of))
-    assert best_beside(spans(seed), [kept]) == expected
+    assert best_disjoint_excluding(spans(seed), [kept]) == expected
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
