@@ -17,6 +17,7 @@ from spacy.util import registry
 from thinc.api import require_gpu
 
 from spacy_crf_ner.evaluation.calibration import calibrate
+from spacy_crf_ner.pipeline.network import is_constrained
 
 COMPONENT = "ner"  # its name in the configs
 TIMED_BATCHES = 10
@@ -58,14 +59,14 @@ def measure(model: Path, test: Path, gpu_id: int = -1) -> dict[str, Any]:
 def invalid_share(nlp: Language, texts: Sequence[str]) -> float | None:
     """Return the share of docs in which the best tags of single tokens are an illegal sequence."""
     ner: Any = nlp.get_pipe(COMPONENT)
+    if is_constrained(ner.model):
+        return None
     invalid = total = 0
     docs = [doc for doc in nlp.pipe(texts, disable=[COMPONENT]) if len(doc)]
     follows, start, end = ner.scheme.constraints
     for i in range(0, len(docs), nlp.batch_size):
         batch = docs[i : i + nlp.batch_size]
         potentials = ner.model.predict(batch)
-        if potentials.constrained:
-            return None
         best = np.asarray(potentials.emissions.argmax(1).tolist())
         for tags in np.split(best, np.cumsum(potentials.lengths)[:-1]):
             legal = not len(tags) or (

@@ -19,6 +19,7 @@ from typing import (
     NamedTuple,
 )
 
+import numpy as np
 import spacy
 import srsly
 import torch
@@ -34,7 +35,6 @@ from inputs import of_transformer, require_same
 from spacy_crf_ner import crf, data
 from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
-from spacy_crf_ner.ml import losses as ml_losses
 from spacy_crf_ner.pipeline.calibration import forget_calibration, platt_scaling
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED
 from spacy_crf_ner.pipeline.posterior import Posterior
@@ -146,21 +146,18 @@ def _crf_acts(B: int, T: int, C: int) -> dict[str, Callable[[], None]]:
     mask = torch.arange(T)[None, :] < lengths[:, None]
     gold = torch.randint(0, C, (B, T))
     scores = (oracle.transitions, oracle.start_transitions, oracle.end_transitions)
-    chain = crf.Chain(emissions, *scores, mask)
+    E, n, *own = (x.detach().numpy() for x in (emissions[mask], lengths, *scores))
+    chain, tags = crf.Chain(E, n, *own), gold[mask].numpy()
     # A segment of two tokens at every fourth token: about as many as a text has entities.
-    docs, starts = torch.nonzero(mask[:, 1::4], as_tuple=True)
-    starts = 4 * starts
-    tags = torch.stack([gold[docs, starts], gold[docs, starts + 1]], dim=1)
-
-    def learn(losses: Callable[[], torch.Tensor]) -> Callable[[], None]:
-        return lambda: losses().sum().backward()
-
+    docs, at = torch.nonzero(mask[:, 1::4], as_tuple=True)
+    starts = chain.begins[docs.numpy()] + 4 * at.numpy()
+    pairs = np.stack([tags[starts], tags[starts + 1]], axis=1)
     return {
-        "decode": torch.no_grad()(lambda: crf.viterbi(chain)),
+        "decode": lambda: crf.viterbi(chain),
         "torchcrf decode": torch.no_grad()(lambda: oracle.decode(emissions, mask)),
-        "loss": learn(lambda: -crf.log_likelihood(chain, gold)),
-        "torchcrf loss": learn(lambda: -oracle(emissions, gold, mask, reduction="none")),
-        "posteriors": torch.no_grad()(lambda: crf.log_segment_marginals(chain, docs, starts, tags)),
+        "loss": lambda: crf.nll_with_gradient(chain, tags),
+        "torchcrf loss": lambda: -oracle(emissions, gold, mask, reduction="none").sum().backward(),
+        "posteriors": lambda: crf.forward_backward(chain).log_segments(starts, pairs),
     }
 
 
@@ -497,7 +494,7 @@ def _crf_shares(nlp: Language, texts: list[str], corpus: Path | None) -> dict[st
     optimizer.learn_rate = 1e-5
     acts = {
         "training": (
-            ml_losses,
+            crf,
             ["nll_with_gradient"],
             lambda: nlp.update(_examples(nlp, corpus)[:64], sgd=optimizer),
         ),

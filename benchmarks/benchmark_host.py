@@ -21,7 +21,6 @@ from spacy.util import load_config
 from transformers import BertConfig, BertModel
 
 from spacy_crf_ner import accelerate, crf
-from spacy_crf_ner.ml import losses
 from spacy_crf_ner.ml.mixed_precision import MixedPrecisionShim
 from spacy_crf_ner.ml.precision import PredictionShim
 
@@ -120,7 +119,7 @@ def _apart() -> Iterator[Counter]:
 
         return call
 
-    parts = [("crf", losses, "nll_with_gradient"), ("crf", crf, "viterbi")]
+    parts = [("crf", crf, "nll_with_gradient"), ("crf", crf, "viterbi")]
     parts += [("crf", crf, "forward_backward"), ("gpu", MixedPrecisionShim, "begin_update")]
     parts += [("gpu", PredictionShim, "predict"), ("gpu", PredictionShim, "finish_update")]
     with ExitStack() as stack:

@@ -27,14 +27,14 @@ def array(draw: st.DrawFn, elements: st.SearchStrategy[float], *shape: int) -> n
 class Case(NamedTuple):
     """A chain that allows everything, and what shall be forbidden in it.
 
-    follows (C, C), first (C,), last (C,), allowed (B, T, C): False forbids.
+    follows (C, C), first (C,), last (C,), allowed (N, C): False forbids.
     """
 
     free: crf.Chain
-    follows: Tensor
-    first: Tensor
-    last: Tensor
-    allowed: Tensor
+    follows: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    allowed: np.ndarray
 
     @property
     def chain(self) -> crf.Chain:
@@ -43,36 +43,45 @@ class Case(NamedTuple):
 
     @property
     def lengths(self) -> list[int]:
-        return self.free.mask.sum(1).tolist()
+        return self.free.lengths.tolist()
+
+    @property
+    def rows(self) -> list[slice]:
+        """The tokens of each doc."""
+        ends = np.cumsum(self.lengths).tolist()
+        return [slice(end - T, end) for end, T in zip(ends, self.lengths)]
 
     def legal_paths(self, b: int) -> tuple[Tensor, Tensor]:
         """Enumerate the legal paths of doc b, (P, T), and their scores, (P,) in float64."""
-        T = self.lengths[b]
-        paths, scores = scored_paths(self.free.emissions[b, :T], *self.free[1:4])
-        legal = is_legal(paths, self.follows, self.first, self.last)
-        legal &= self.allowed[b, torch.arange(T), paths].all(1)
+        E = self.free.emissions[self.rows[b]]
+        paths, scores = scored_paths(*map(torch.from_numpy, (E, *self.free[2:])))
+        legal = is_legal(paths, *map(torch.from_numpy, self[1:4]))
+        allowed = torch.from_numpy(self.allowed[self.rows[b]])
+        legal &= allowed[torch.arange(len(E)), paths].all(1)
         return paths[legal], scores[legal]
 
 
 @st.composite
 def cases(draw: st.DrawFn, scores: st.SearchStrategy[float] = SCORES, forbid: bool = True) -> Case:
-    """Draw a batch of 0 to 3 docs of 0 to 4 tokens, with up to 3 tags and 2 tokens of padding."""
+    """Draw a batch of 0 to 3 docs of 0 to 4 tokens, with up to 3 tags."""
     C = draw(st.integers(1, 3))
-    lengths = draw(st.lists(st.integers(0, 4), max_size=3))
-    B, T = len(lengths), max(lengths, default=0) + draw(st.integers(0, 2))
+    lengths = np.array(draw(st.lists(st.integers(0, 4), max_size=3)), dtype=np.int64)
+    N = int(lengths.sum())
 
-    def drawn(*shape: int) -> Tensor:
-        return torch.from_numpy(array(draw, scores, *shape))
-
-    def permitted(*shape: int) -> Tensor:
+    def permitted(*shape: int) -> np.ndarray:
         """One in four is forbidden."""
         if not forbid:
-            return torch.ones(shape, dtype=torch.bool)
-        return torch.from_numpy(array(draw, st.integers(0, 3).map(float), *shape)) > 0
+            return np.ones(shape, dtype=bool)
+        return array(draw, st.integers(0, 3).map(float), *shape) > 0
 
-    mask = torch.arange(T)[None, :] < torch.tensor(lengths, dtype=torch.int64)[:, None]
-    free = crf.Chain(drawn(B, T, C), drawn(C, C), drawn(C), drawn(C), mask)
-    return Case(free, permitted(C, C), permitted(C), permitted(C), permitted(B, T, C))
+    E, A, start, end = (array(draw, scores, *shape) for shape in ((N, C), (C, C), (C,), (C,)))
+    free = crf.Chain(E, lengths, A, start, end)
+    return Case(free, permitted(C, C), permitted(C), permitted(C), permitted(N, C))
+
+
+def tensors(chain: crf.Chain) -> list[Tensor]:
+    """Emissions, transitions, start and end, as tensors over the same memory."""
+    return [torch.from_numpy(scores) for scores in (chain.emissions, *chain[2:])]
 
 
 @cache
@@ -115,6 +124,6 @@ def tolerance(chain: crf.Chain) -> float:
 
     A path sums 2 T + 1 scores. Each of its additions rounds to 2^-24 = 6e-8 of what it holds.
     """
-    scores = torch.cat([scores.detach().flatten() for scores in chain[:4]])
-    terms = 2 * chain.mask.shape[1] + 2
-    return 6e-8 * terms * terms * (1 + float(scores.abs().max()))
+    highest = max(float(np.abs(scores).max(initial=0.0)) for scores in (chain[0], *chain[2:]))
+    terms = 2 * int(chain.lengths.max(initial=0)) + 2
+    return 6e-8 * terms * terms * (1 + highest)

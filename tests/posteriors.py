@@ -11,7 +11,7 @@ from torch import Tensor
 import enumeration
 from enumeration import array
 from helpers import PREFIXES, SCHEMES, Span
-from spacy_crf_ner.ml.potentials import Potentials
+from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.pipeline.platt_scaling import PlattScaling
 from spacy_crf_ner.pipeline.posterior import Posterior
 from spacy_crf_ner.pipeline.preset import DecodingConstraints
@@ -61,7 +61,7 @@ class Batch(NamedTuple):
     """Docs of up to 4 tokens, and what is known of them."""
 
     scheme: TagScheme
-    potentials: Potentials
+    potentials: Chain
     limits: list[DecodingConstraints]
 
     @property
@@ -172,9 +172,7 @@ def batches(
     lengths = draw(st.lists(st.integers(0, longest), min_size=1, max_size=3))
     shapes = [(sum(lengths), C), (C, C), (C,), (C,)]
     emissions, transitions, start, end = (array(draw, scores, *shape) for shape in shapes)
-    potentials = Potentials(
-        emissions, np.array(lengths, dtype=np.int64), transitions, start, end, constrained=True
-    )
+    potentials = Chain(emissions, np.array(lengths, dtype=np.int64), transitions, start, end)
     free = [
         DecodingConstraints(None, np.zeros(T, dtype=bool), np.zeros(T, dtype=bool)) for T in lengths
     ]

@@ -1,13 +1,18 @@
-"""The potentials of a batch, and constraints on them."""
+"""The potentials of a batch of docs, constraints on them, and the order of recursions.
 
-from typing import Any, NamedTuple, TypeAlias
+Axes: B docs, D of them with tokens, N tokens of the batch, T tokens of the longest doc, C tags.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Arrays, or tensors, of float32 or float64.
-Scores: TypeAlias = Any
-Indices: TypeAlias = Any
+Floats = NDArray[np.floating]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 # The score of forbidden tags and transitions. It is finite, because inf - inf is NaN, and so low
 # that any sequence with one of them scores at most half of it.
@@ -15,41 +20,132 @@ FORBIDDEN = -1e30
 
 
 class Chain(NamedTuple):
-    """The potentials of a batch of sequences, as arrays or as tensors.
+    """The potentials of a linear-chain CRF for each doc of a batch, or a gradient for them.
 
-    The sequences share transitions, start and end; or each has its own, in a first axis B.
+    Docs share transitions, start and end; or each has its own, in a first axis B.
+
+    Attributes:
+        emissions: Scores of the tags at the tokens of all docs, one doc after the other: (N, C)
+            float32 or float64.
+        lengths: Numbers of tokens of the docs: (B,) int64. They sum to N, and some may be 0.
+        transitions: Scores of tag pairs, indexed [from, to]: (C, C) or (B, C, C).
+        start: Scores of first tags: (C,) or (B, C).
+        end: Scores of last tags: (C,) or (B, C).
     """
 
-    emissions: Scores  # (B, T, C), float32 or float64
-    transitions: Scores  # (C, C), indexed [from, to]; or (B, C, C)
-    start: Scores  # (C,) or (B, C)
-    end: Scores  # (C,) or (B, C)
-    mask: Scores  # (B, T) bool, True for the tokens, which come first; a row may be all False
+    emissions: Floats
+    lengths: Ints
+    transitions: Floats
+    start: Floats
+    end: Floats
 
-    def select(self, docs: Indices) -> "Chain":
-        """Select docs by their indices."""
-        chosen = self._replace(emissions=self.emissions[docs], mask=self.mask[docs])
-        if self.transitions.ndim == 2:
-            return chosen
-        A, start, end = (scores[docs] for scores in self[1:4])
-        return chosen._replace(transitions=A, start=start, end=end)
+    @property
+    def begins(self) -> Ints:
+        """The row of the first token of each doc: (B,)."""
+        begins: Ints = self.lengths.cumsum() - self.lengths
+        return begins
 
-    def arrays(self) -> "Chain":
-        """Return the chain as arrays on the CPU, without gradients."""
-        return Chain(*map(to_array, self))
+    @property
+    def doc_of(self) -> Ints:
+        """The doc of each token: (N,)."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    @property
+    def has_own(self) -> bool:
+        """Whether each doc has transitions, start and end of its own."""
+        return self.start.ndim == 2
+
+    def map(self, function: Callable[..., Floats], *others: "Chain") -> "Chain":
+        """Apply a function to each of the four arrays of scores.
+
+        Args:
+            function: Takes the array of this chain, and those of the others.
+            others: Chains of the same shapes.
+        """
+        chains = self, *others
+        E = function(*(chain.emissions for chain in chains))
+        kinds = zip(*(chain[2:] for chain in chains))
+        return Chain(E, self.lengths, *(function(*scores) for scores in kinds))
+
+    def at(self, temperature: float) -> "Chain":
+        """Divide all scores but those that are FORBIDDEN by a temperature, in float64."""
+
+        def divide(scores: Floats) -> Floats:
+            divided = scores.astype(np.float64) / temperature
+            return np.where(scores > FORBIDDEN / 2, divided, FORBIDDEN)
+
+        return self.map(divide)
+
+    def like(self, other: "Chain") -> "Chain":
+        """Convert the scores to the types of those of another chain of the same shapes."""
+        return self.map(lambda scores, others: scores.astype(others.dtype, copy=False), other)
+
+    def select_tags(self, tags: Ints) -> "Chain":
+        """Return the potentials of tags, in this order.
+
+        Args:
+            tags: Indices of tags, the same one several times if it stands for several: (D,).
+        """
+        E, lengths, A, start, end = self
+        A = A[..., tags[:, None], tags]
+        return Chain(E[:, tags], lengths, A, start[..., tags], end[..., tags])
+
+    def sum_tags(self, tags: Ints, C: int) -> "Chain":
+        """Add the counts of D tags to C tags: the gradient for the chain of `select_tags`.
+
+        Args:
+            tags: The tag, 0 to C - 1, that each of the D tags is added to: (D,).
+            C: The number of tags.
+        """
+        to = np.zeros((len(tags), C))
+        to[np.arange(len(tags)), tags] = 1.0
+        E, lengths, A, start, end = self
+        return Chain(E @ to, lengths, to.T @ A @ to, start @ to, end @ to)
+
+    def select(self, docs: Ints) -> "Chain":
+        """Select docs, in this order; a doc may be selected several times.
+
+        Args:
+            docs: Indices of docs: (D,).
+        """
+        lengths = self.lengths[docs]
+        E = self.emissions[ranges(self.begins[docs], lengths)]
+        if not self.has_own:
+            return self._replace(emissions=E, lengths=lengths)
+        return Chain(E, lengths, *(scores[docs] for scores in self[2:]))
+
+    def scatter(self, docs: Ints, like: "Chain") -> "Chain":
+        """Return a gradient for a chain from that for `like.select(docs)`, of different docs."""
+        E = np.zeros(like.emissions.shape)
+        E[ranges(like.begins[docs], self.lengths)] = self.emissions
+        if not self.has_own:
+            return self._replace(emissions=E, lengths=like.lengths)
+        kinds = [np.zeros(scores.shape) for scores in like[2:]]
+        for of_batch, of_docs in zip(kinds, self[2:]):
+            of_batch[docs] = of_docs
+        return Chain(E, like.lengths, *kinds)
 
 
-def to_array(values: Any) -> NDArray[Any]:
-    """Return an array, or a tensor on any device, as an array on the CPU."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-    return np.asarray(values)
+def ranges(begins: Ints, lengths: Ints) -> Ints:
+    """Concatenate ranges of integers of these lengths."""
+    before: Ints = lengths.cumsum() - lengths
+    rows: Ints = np.arange(lengths.sum()) + np.repeat(begins - before, lengths)
+    return rows
 
 
-def constrain(chain: Chain, transitions: Scores, start: Scores, end: Scores) -> Chain:
+def sum_by(groups: Ints, values: Floats | Bools, n: int) -> NDArray[np.float64]:
+    """Sum values by group, 0 to n - 1: (n,)."""
+    return np.bincount(groups, values, n).astype(np.float64, copy=False)  # of nothing: integers
+
+
+def constrain(chain: Chain, transitions: Bools, start: Bools, end: Bools) -> Chain:
     """Forbid transitions, first tags and last tags.
 
-    transitions, start, end: bool (C, C), (C,), (C,); False forbids. Tensors if the chain has them.
+    Args:
+        chain: The chain; it is not changed.
+        transitions: Allowed tag pairs, [from, to]: (C, C).
+        start: Allowed first tags: (C,).
+        end: Allowed last tags: (C,).
     """
     return chain._replace(
         transitions=clamp(chain.transitions, transitions),
@@ -58,11 +154,50 @@ def constrain(chain: Chain, transitions: Scores, start: Scores, end: Scores) -> 
     )
 
 
-def clamp(scores: Scores, allowed: Scores) -> Scores:
-    """Forbid tags, such as those at tokens.
+def clamp(scores: Floats, allowed: Bools) -> Floats:
+    """Set scores to FORBIDDEN where `allowed`, of the same shape, is False."""
+    return np.where(allowed, scores, scores.dtype.type(FORBIDDEN))
 
-    scores, allowed: Such as emissions (B, T, C), and bool (B, T, C); False forbids.
+
+class TimeMajor:
+    """The tokens of a batch by their positions: all first tokens, then all second ones, and so on.
+
+    Docs are sorted by length, the longest first. So the docs with a token t come first, and a
+    recursion reads one slice for each t.
+
+    Attributes:
+        docs: The docs that have tokens, the longest first: (D,).
+        rows: The row in the batch of each token in this order: (N,).
+        rank: The doc of each token in this order, as an index of `docs`: (N,).
+        steps: The tokens t of all docs, for each t: T slices of this order.
+        counts: The number of docs that have a token t, descending: T integers.
+        last: The last token of each doc in this order: (D,).
     """
-    if isinstance(scores, np.ndarray):
-        return np.where(allowed, scores, FORBIDDEN)
-    return scores.masked_fill(~allowed, FORBIDDEN)
+
+    def __init__(self, lengths: Ints) -> None:
+        self.docs: Ints = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]
+        sorted_lengths = lengths[self.docs]
+        T = int(lengths.max(initial=0))
+        counts = len(self.docs) - np.searchsorted(sorted_lengths[::-1], np.arange(T), side="right")
+        ends = counts.cumsum()
+        begins = ends - counts
+        self.counts: list[int] = counts.tolist()
+        self.steps = list(map(slice, begins.tolist(), ends.tolist()))
+        self.rank: Ints = ranges(np.zeros_like(counts), counts)
+        first = (lengths.cumsum() - lengths)[self.docs]
+        self.rows: Ints = first[self.rank] + np.repeat(np.arange(T), counts)
+        self.last: Ints = begins[sorted_lengths - 1] + np.arange(len(self.docs))
+
+    @cached_property
+    def before(self) -> Ints:
+        """The token before each one that is not the first of its doc, in this order: (N - D,)."""
+        counts = np.array(self.counts)
+        rows: Ints = np.arange(len(self.docs), len(self.rows)) - np.repeat(counts[:-1], counts[1:])
+        return rows
+
+    @cached_property
+    def position(self) -> Ints:
+        """The index in this order of each row of the batch: (N,)."""
+        position = np.empty_like(self.rows)
+        position[self.rows] = np.arange(len(self.rows))
+        return position

@@ -1,52 +1,460 @@
-"""The forward-backward algorithm: log partition and posterior probabilities.
+"""The forward-backward algorithm: log partition, marginals, expected counts and entropy.
 
-beta_t(i)     = logsumexp_j(A[i, j] + E[t+1, j] + beta_t+1(j)),  beta_T = end       beta: (B, C)
-P(y_t = j)    = exp(alpha_t(j) + beta_t(j) - logZ), the gradient of logZ for E[t, j]
+Sums of probabilities are rescaled every few tokens; where float64 could not hold them, they are
+computed again as logs. Both are exact.
+
+Axes: B docs, D of them with tokens, N tokens of the batch, C tags, S segments, L tokens of the
+longest one. Arrays of tokens inside are in the order of `TimeMajor`.
 """
 
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .chain import Chain, Indices, to_array
-from .log_space import LogForwardBackward
-from .scaled import ScaledForwardBackward
+from .chain import FORBIDDEN, Chain, Ints, TimeMajor, sum_by
 
-# Both have the log partition `log_z` (B,), `marginals` and `log_segment_marginals`, in float64.
-ForwardBackward = ScaledForwardBackward | LogForwardBackward
+Floats = NDArray[np.float64]
 
+# The smallest float64 is 1e-308. A sum of at least 1e-150 stays exact: the scores of one token
+# lower it by a factor of at most e^200 = 1e87, a division by the total by at most e^46 = 1e20.
+SMALLEST = 1e-150
+MAX_SPREAD = 200.0
+MAX_RISE = 46.0
 
-def marginals(chain: Chain) -> NDArray[np.floating]:
-    """Compute the posterior probability of each tag at each token: (B, T, C), 0 in the padding."""
-    chain = chain.arrays()
-    return forward_backward(chain).marginals().astype(chain.emissions.dtype)
-
-
-def log_segment_marginals(
-    chain: Chain, docs: Indices, starts: Indices, tags: Indices
-) -> NDArray[np.floating]:
-    """Compute the log probability that segments of tokens have given tags.
-
-    P(y_s..y_e) = P(y_s) P(y_s+1 | y_s) ... P(y_e | y_e-1), since the chain is Markov.
-    One forward-backward pass serves all segments.
-
-    docs: (S,) int64, the doc of each segment, a row of the batch.
-    starts: (S,) int64, its first token.
-    tags: (S, L) int64, its tags, at least one; negative after its end.
-
-    Returns (S,), -inf for an impossible segment.
-    """
-    chain = chain.arrays()
-    segments = map(to_array, (docs, starts, tags))
-    log_p = forward_backward(chain).log_segment_marginals(*segments)
-    return log_p.astype(chain.emissions.dtype)
+CHUNK = 4096  # pairs of tokens that are counted at once, to keep their copies small
 
 
-def forward_backward(chain: Chain) -> ForwardBackward:
-    """Run both passes over a chain once, for several results."""
-    chain = chain.arrays()
-    if chain.mask.any():
+def forward_backward(chain: Chain) -> "ForwardBackward":
+    """Run the forward and the backward pass over a batch, once for all results."""
+    if len(chain.emissions):
         with suppress(FloatingPointError):
-            return ScaledForwardBackward(chain)
-    return LogForwardBackward(chain)
+            return Scaled(chain)
+    return InLogs(chain)
+
+
+class ForwardBackward(ABC):
+    """The distribution over the tag sequences of each doc.
+
+    Attributes:
+        log_z: The log partition of each doc, 0 for an empty one, at most FORBIDDEN / 2 for one
+            without a legal path: (B,) float64.
+    """
+
+    log_z: Floats
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain, self.order = chain, TimeMajor(chain.lengths)
+
+    @abstractmethod
+    def _marginals(self) -> Floats:
+        """Return the marginals of the tags, in the order of the recursion: (N, C)."""
+
+    @abstractmethod
+    def _pair_counts(self, weights: Floats) -> Floats:
+        """Sum the marginals of tag pairs, weighted by doc: (C, C), or (D, C, C) if docs have own.
+
+        Args:
+            weights: (D,).
+        """
+
+    @abstractmethod
+    def _expected_transitions(self) -> Floats:
+        """Return the expected sum of the transition scores of each doc: (D,)."""
+
+    @abstractmethod
+    def _log_messages(self) -> tuple[Floats, Floats]:
+        """Return log alpha and log beta, in the order of the recursion: (N, C) each."""
+
+    @abstractmethod
+    def _move_gradients(self, left: Floats, right: Floats) -> Floats:
+        """Move gradients for log alpha and log beta to the tokens that they depend on, in place.
+
+        Args:
+            left: The gradient for log alpha, to which those of later tokens are added: (N, C).
+            right: The gradient for log beta, to which those of earlier tokens are added: (N, C).
+
+        Returns:
+            The gradient for the transitions: (C, C), or (D, C, C) if docs have their own.
+        """
+
+    @abstractmethod
+    def _log_p_of_tag(self, at: Ints, tags: Ints) -> Floats:
+        """Return the log marginals of tags at tokens `at` of the order: (S,)."""
+
+    @abstractmethod
+    def _log_p_of_next(self, at: Ints, after: Ints, left: Ints, right: Ints) -> Floats:
+        """Return the log probability of the tag `right` at the next token after `left`: (S,)."""
+
+    def marginals(self) -> Floats:
+        """Return the posterior probability of each tag at each token: (N, C)."""
+        return self._marginals()[self.order.position]
+
+    def counts(self, weights: Floats | None = None) -> Chain:
+        """Return the expected counts of tags and transitions: the gradient of sum(log_z).
+
+        Args:
+            weights: Multiply the log_z of the docs: (B,). None for ones.
+
+        Returns:
+            The gradient for the chain, in float64: the marginals as emissions, and the expected
+            numbers of each transition, first tag and last tag, summed over docs that share them.
+        """
+        order, p = self.order, self._marginals()
+        of_docs = np.ones(len(order.docs)) if weights is None else weights[order.docs]
+        if weights is not None:
+            p = p * of_docs[order.rank][:, None]
+        return self._gradient(p, self._pair_counts(of_docs), p[: len(order.docs)], p[order.last])
+
+    def expected_scores(self) -> Floats:
+        """Return the expected score of the tag sequence of each doc: (B,).
+
+        It is the derivative of log_z when all scores are multiplied by 1 + x, at x = 0.
+        """
+        order, p = self.order, self._marginals()
+        E, own = self.chain.emissions[order.rows], order.docs if self.chain.has_own else slice(None)
+        start, end = self.chain.start[own], self.chain.end[own]
+        score = sum_by(order.rank, np.einsum("nc,nc->n", p, E), len(order.docs))
+        score += (p[: len(order.docs)] * start).sum(1) + (p[order.last] * end).sum(1)
+        return self._by_doc(score + self._expected_transitions())
+
+    def entropy(self) -> Floats:
+        """Return the entropy of the distribution of each doc, in nats: (B,).
+
+        It is 0 for an empty doc, and undefined for a doc without a legal path.
+        """
+        return np.maximum(self.log_z - self.expected_scores(), 0.0)  # below 0 by rounding
+
+    def log_segments(self, starts: Ints, tags: Ints) -> Floats:
+        """Return the log probabilities that segments of tokens have given tags.
+
+        P(y_s..y_e) = P(y_s) P(y_s+1 | y_s) ... P(y_e | y_e-1), since the chain is Markov.
+
+        Args:
+            starts: Rows of the first tokens, among all N: (S,).
+            tags: Tags of the segments, at least one each, negative after its end: (S, L). No
+                segment crosses the end of its doc.
+
+        Returns:
+            (S,), -inf for an impossible segment.
+        """
+        position = self.order.position
+        log_p = self._log_p_of_tag(position[starts], tags[:, 0])
+        segment, step = np.nonzero(tags[:, 1:] >= 0)
+        token = starts[segment] + step
+        moves = self._log_p_of_next(
+            position[token], position[token + 1], tags[segment, step], tags[segment, step + 1]
+        )
+        return np.minimum(log_p + sum_by(segment, moves, len(log_p)), 0.0)
+
+    def log_messages(self) -> tuple[Floats, Floats]:
+        """Return log alpha and log beta, each up to a constant for each token: (N, C)."""
+        alpha, beta = self._log_messages()
+        return alpha[self.order.position], beta[self.order.position]
+
+    def message_gradient(self, d_alpha: Floats, d_beta: Floats) -> Chain:
+        """Return the gradient of sum(d_alpha * log alpha + d_beta * log beta) for the chain.
+
+        Gradients of alpha move to the left with P(y_t = i | y_t+1 = j), those of beta to the right
+        with P(y_t+1 = j | y_t = i).
+
+        Args:
+            d_alpha: The gradient for the log alpha of `log_messages`, which sums to 0 at each
+                token, as alpha is known up to a constant: (N, C).
+            d_beta: That for log beta, likewise.
+        """
+        order = self.order
+        left, own = d_alpha[order.rows], d_beta[order.rows]
+        right = own.copy()
+        d_A = self._move_gradients(left, right)
+        ends = left[: len(order.docs)], right[order.last]
+        return self._gradient(left + right - own, d_A, *ends)
+
+    def _gradient(self, d_E: Floats, d_A: Floats, d_start: Floats, d_end: Floats) -> Chain:
+        """Build a gradient for the chain.
+
+        Args:
+            d_E: For the emissions, in the order of the recursion: (N, C).
+            d_A: For the transitions: (C, C), or (D, C, C) if docs have their own.
+            d_start: For the start of each doc: (D, C).
+            d_end: For its end: (D, C).
+        """
+        d_E, lengths = d_E[self.order.position], self.chain.lengths
+        if self.chain.has_own:
+            return Chain(d_E, lengths, *map(self._by_doc, (d_A, d_start, d_end)))
+        return Chain(d_E, lengths, d_A, d_start.sum(0), d_end.sum(0))
+
+    def _by_doc(self, values: Floats) -> Floats:
+        """(D, ...) -> (B, ...), zeros for empty docs."""
+        found = np.zeros((len(self.chain.lengths), *values.shape[1:]))
+        found[self.order.docs] = values
+        return found
+
+
+class Scaled(ForwardBackward):
+    """Sums of probabilities in float64.
+
+    alpha (N, C) sums over the paths up to a tag, including its token, and beta over the paths after
+    it. They are scaled so that alpha * beta are the marginals. K is exp(A): (C, C), or (D, C, C) if
+    docs have their own. arrive (N, C) is exp(E) * beta, so that beta_t = K arrive_t+1.
+
+    Raises:
+        FloatingPointError: If float64 may not hold these sums, or if no path of a doc is legal.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        super().__init__(chain)
+        order = self.order
+        # Subtract the highest score of each kind, so that all scores are at most 0.
+        own = order.docs if chain.has_own else slice(None)
+        kinds = [chain.emissions[order.rows], *(scores[own] for scores in chain[2:])]
+        peaks = [float(scores.max()) for scores in kinds]
+        kinds = [scores - np.float64(peak) for scores, peak in zip(kinds, peaks)]
+        spread = sum(map(_spread, kinds))
+        if not spread <= MAX_SPREAD:
+            raise FloatingPointError(f"Scores spread over {spread:.0f} in one step.")
+        # exp(E), until beta is known
+        self.arrive, self.K, start, end = (np.exp(scores, out=scores) for scores in kinds)
+        # A token lowers sums by a factor of at most e^spread, and raises them by at most C.
+        rise = math.log(self.K.shape[-1] + 1)
+        every = max(1, int(min(MAX_SPREAD / (spread + 1), MAX_RISE / rise)))
+
+        with np.errstate(all="ignore"):  # checked below
+            norms = self._forward(start, every)
+            total = _positive((self.alpha[order.last] * end).sum(1))  # (D,)
+            self._backward(end / total[:, None], norms)
+        for sums in (self.alpha, self.arrive):
+            exact = np.count_nonzero(sums >= SMALLEST) == np.count_nonzero(sums > 0)
+            if not (exact and sums.max() <= 1 / SMALLEST):
+                raise FloatingPointError("Sums over paths under- or overflow.")
+
+        lengths = chain.lengths[order.docs]
+        log_z = np.log(total) + peaks[0] * lengths + peaks[1] * (lengths - 1) + peaks[2] + peaks[3]
+        for t, norm in norms.items():
+            log_z[: order.counts[t]] += np.log(norm[:, 0])
+        self.log_z = self._by_doc(log_z)
+
+    def _forward(self, start: Floats, every: int) -> dict[int, Floats]:
+        """Compute alpha; return the divisors of the sums, (n, 1), for each rescaled token."""
+        self.alpha, norms = np.empty_like(self.arrive), {}
+        scores, sums = self._steps(self.arrive), self._steps(self.alpha)
+        np.multiply(scores[0], start, sums[0])
+        for t, (before, here, n) in enumerate(zip(sums, sums[1:], self.order.counts[1:]), 1):
+            _move(before[:n], self.K, here)
+            here *= scores[t]
+            if t % every == 0:
+                norms[t] = _positive(here.sum(1, keepdims=True))
+                here /= norms[t]
+        return norms
+
+    def _backward(self, end: Floats, norms: dict[int, Floats]) -> None:
+        """Compute beta and arrive. end: (D, C), for each doc."""
+        self.beta = np.empty_like(self.alpha)
+        self.beta[self.order.last] = end
+        arrive, sums, counts = self._steps(self.arrive), self._steps(self.beta), self.order.counts
+        onward = self.K.swapaxes(-1, -2)
+        for t in range(len(counts) - 1, -1, -1):
+            if t + 1 < len(counts):
+                _move(arrive[t + 1], onward, sums[t][: counts[t + 1]])
+            here = arrive[t]
+            here *= sums[t]
+            if t in norms:
+                here /= norms[t]
+
+    def _steps(self, values: Floats) -> list[Floats]:
+        """Split by position."""
+        return [values[step] for step in self.order.steps]
+
+    def _marginals(self) -> Floats:
+        marginals: Floats = self.alpha * self.beta
+        return marginals
+
+    def _pair_counts(self, weights: Floats) -> Floats:
+        return self._count(self.alpha * weights[self.order.rank][:, None], self.arrive)
+
+    def _count(self, leave: Floats, arrive: Floats) -> Floats:
+        """Sum K_ij leave_t(i) arrive_t+1(j) over pairs of tokens: the shape of K."""
+        order = self.order
+        counts: Floats = np.zeros(self.K.shape)
+        if self.chain.has_own:
+            for here, now, n in zip(order.steps, order.steps[1:], order.counts[1:]):
+                counts[:n] += leave[here][:n, :, None] * arrive[now][:, None, :]
+            counts *= self.K
+            return counts
+        arrivals = arrive[len(order.docs) :]
+        for begin in range(0, len(order.before), CHUNK):
+            rows = order.before[begin : begin + CHUNK]
+            counts += leave.take(rows, axis=0).T @ arrivals[begin : begin + CHUNK]
+        counts *= self.K
+        return counts
+
+    def _move_gradients(self, left: Floats, right: Floats) -> Floats:
+        # P(y_t = i | y_t+1 = j) = alpha_t(i) K_ij r_t+1(j), where r = arrive / (alpha * beta), and
+        # P(y_t+1 = j | y_t = i) = K_ij arrive_t+1(j) / beta_t(i). If a divisor is 0, no path uses
+        # the tag.
+        with np.errstate(all="ignore"):
+            ratio = np.nan_to_num(self.arrive / self.beta / self.alpha, posinf=0.0)
+            inverse = np.nan_to_num(1.0 / self.beta, posinf=0.0)
+        counts, onward = self.order.counts, self.K.swapaxes(-1, -2)
+        lefts, rights, alphas, ratios, inverses, arrivals = map(
+            self._steps, (left, right, self.alpha, ratio, inverse, self.arrive)
+        )
+        for t in range(len(counts) - 1, 0, -1):
+            n = counts[t]
+            lefts[t - 1][:n] += _move(lefts[t] * ratios[t], onward) * alphas[t - 1][:n]
+        for t, n in enumerate(counts[1:], 1):
+            flow = (rights[t - 1] * inverses[t - 1])[:n]
+            rights[t] += _move(flow, self.K) * arrivals[t]
+        return self._count(self.alpha, left * ratio) + self._count(right * inverse, self.arrive)
+
+    def _expected_transitions(self) -> Floats:
+        order, D = self.order, len(self.order.docs)
+        A = self.chain.transitions[order.docs] if self.chain.has_own else self.chain.transitions
+        weighted = self.K * A
+        if self.chain.has_own:
+            moved = np.einsum("ni,nij->nj", self.alpha[order.before], weighted[order.rank[D:]])
+        else:
+            moved = self.alpha[order.before] @ weighted
+        of_pairs = np.einsum("nc,nc->n", moved, self.arrive[D:])
+        return sum_by(order.rank[D:], of_pairs, D)
+
+    def _log_messages(self) -> tuple[Floats, Floats]:
+        with np.errstate(divide="ignore"):
+            return np.log(self.alpha).clip(FORBIDDEN), np.log(self.beta).clip(FORBIDDEN)
+
+    def _log_p_of_tag(self, at: Ints, tags: Ints) -> Floats:
+        with np.errstate(divide="ignore"):
+            log_p: Floats = np.log(self.alpha[at, tags] * self.beta[at, tags])
+        return log_p
+
+    def _log_p_of_next(self, at: Ints, after: Ints, left: Ints, right: Ints) -> Floats:
+        own = (self.order.rank[at],) if self.chain.has_own else ()
+        with np.errstate(all="ignore"):  # of impossible segments: log(0), 0 / 0
+            p = self.K[*own, left, right] * self.arrive[after, right] / self.beta[at, left]
+            log_p: Floats = np.nan_to_num(np.log(p), nan=-np.inf, neginf=-np.inf)
+        return log_p
+
+
+class InLogs(ForwardBackward):
+    """Log sums in float64, for scores of any range.
+
+    alpha and beta (N, C) are normalized: the highest of each token is 0. So the marginals of a
+    token do not suffer from the rounding of the sums over a long doc.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        super().__init__(chain)
+        order = self.order
+        # With an axis of docs, of length 1 if they share scores.
+        own = order.docs if chain.has_own else np.newaxis
+        self.A, start, end = (scores[own].astype(np.float64) for scores in chain[2:])
+        self.E = chain.emissions[order.rows].astype(np.float64)
+        self.alpha, self.beta = np.empty_like(self.E), np.empty_like(self.E)
+        log_z, before = np.zeros(len(order.docs)), start
+        for now, n in zip(order.steps, order.counts):
+            here = before[:n] + self.E[now]
+            highest = here.max(1, keepdims=True)
+            log_z[:n] += highest[:, 0]
+            self.alpha[now] = here - highest
+            before = _log_sum(self.alpha[now][:, :, None] + self.A[:n], 1)
+        self.beta[order.last] = end
+        for before, now, n in reversed([*zip(order.steps, order.steps[1:], order.counts[1:])]):
+            arrive = self.E[now] + self.beta[now]
+            here = _log_sum(self.A[:n] + arrive[:, None, :], 2)
+            self.beta[before][:n] = here - here.max(1, keepdims=True)
+        log_z += _log_sum(self.alpha[order.last] + end, 1)
+        self.log_z = self._by_doc(log_z)
+
+    def _pairs(self) -> Iterator[tuple[int, Floats]]:
+        """Yield for each token but the first the number of docs, and the pair marginals there."""
+        order = self.order
+        for before, now, n in zip(order.steps, order.steps[1:], order.counts[1:]):
+            arrive = self.E[now] + self.beta[now]
+            scores = self.alpha[before][:n, :, None] + self.A[:n] + arrive[:, None, :]
+            yield n, _softmax(scores.reshape(n, -1)).reshape(scores.shape)
+
+    def _marginals(self) -> Floats:
+        return _softmax(self.alpha + self.beta)
+
+    def _pair_counts(self, weights: Floats) -> Floats:
+        counts = np.zeros_like(self.A)
+        for n, p in self._pairs():
+            p *= weights[:n, None, None]
+            counts[:n] += p if self.chain.has_own else p.sum(0)
+        return counts if self.chain.has_own else counts[0]
+
+    def _expected_transitions(self) -> Floats:
+        scores = np.zeros(len(self.order.docs))
+        for n, p in self._pairs():
+            scores[:n] += (p * self.A[:n]).sum((1, 2))
+        return scores
+
+    def _log_messages(self) -> tuple[Floats, Floats]:
+        return self.alpha, self.beta
+
+    def _move_gradients(self, left: Floats, right: Floats) -> Floats:
+        order, d_A = self.order, np.zeros_like(self.A)
+        steps = [*zip(order.steps, order.steps[1:], order.counts[1:])]
+        for before, now, n in reversed(steps):
+            scores = self.alpha[before][:n, :, None] + self.A[:n]
+            flow = _softmax(scores, 1) * left[now][:, None, :]
+            d_A[:n] += flow if self.chain.has_own else flow.sum(0)
+            left[before][:n] += flow.sum(2)
+        for before, now, n in steps:
+            scores = self.A[:n] + (self.E[now] + self.beta[now])[:, None, :]
+            flow = _softmax(scores, 2) * right[before][:n, :, None]
+            d_A[:n] += flow if self.chain.has_own else flow.sum(0)
+            right[now] += flow.sum(1)
+        return d_A if self.chain.has_own else d_A[0]
+
+    def _log_p_of_tag(self, at: Ints, tags: Ints) -> Floats:
+        scores = self.alpha[at] + self.beta[at]
+        return _possible(scores[np.arange(len(at)), tags] - _log_sum(scores, 1))
+
+    def _log_p_of_next(self, at: Ints, after: Ints, left: Ints, right: Ints) -> Floats:
+        doc = self.order.rank[at] if self.chain.has_own else 0
+        scores = self.A[doc, left] + self.E[after] + self.beta[after]
+        return _possible(scores[np.arange(len(at)), right] - _log_sum(scores, 1))
+
+
+def _move(sums: Floats, K: Floats, out: Floats | None = None) -> Floats:
+    """Sum over the tags before: (n, C) -> (n, C), for the first n docs."""
+    if K.ndim == 2:
+        return sums.dot(K, out)  # with less overhead than matmul
+    moved: Floats = np.einsum("di,dij->dj", sums, K[: len(sums)], out=out)
+    return moved
+
+
+def _spread(scores: NDArray[np.floating]) -> float:
+    """Return how far the lowest score that is not forbidden is below 0."""
+    lowest = scores.min()
+    if lowest <= FORBIDDEN / 2:
+        lowest = scores.min(where=scores > FORBIDDEN / 2, initial=0.0)
+    return -float(lowest)
+
+
+def _positive(sums: Floats) -> Floats:
+    if not (sums > 0).all():
+        raise FloatingPointError("No path is left.")
+    return sums
+
+
+def _log_sum(scores: Floats, axis: int) -> Floats:
+    highest = scores.max(axis, keepdims=True)
+    log_sums: Floats = np.log(np.exp(scores - highest).sum(axis))
+    log_sums += highest.squeeze(axis)
+    return log_sums
+
+
+def _softmax(scores: Floats, axis: int = -1) -> Floats:
+    p: Floats = np.exp(scores - scores.max(axis, keepdims=True))
+    p /= p.sum(axis, keepdims=True)
+    return p
+
+
+def _possible(log_p: Floats) -> Floats:
+    """Set the log probabilities of forbidden paths to -inf, and clamp the others to 0."""
+    return np.where(log_p < FORBIDDEN / 2, -np.inf, np.minimum(log_p, 0.0))

@@ -1,119 +1,290 @@
-"""Functions of tag sequences that training differentiates, on tensors.
+"""The losses of training, with their gradients in closed form.
 
-The sums over paths run on the CPU, where they are faster; tensors on a GPU are copied there.
+Each loss is a signed sum of log partitions, and the gradient of a log partition is the expected
+counts of tags and transitions. So each gradient is the same signed sum of expected counts.
+
+gold tags        logZ - logZ of the paths that agree with them, or - score(gold) if that is one path
+negative span    logZ - log sum_r logZ_r, over disjoint sets r of the paths without the span
+teacher p        logZ - <expected counts under p, potentials> - H(p) = KL(p || q)
+
+Axes: B docs, N tokens of the batch, one doc after the other, C tags, S negative spans, R disjoint
+sets of tag sequences, W tokens of a window.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.autograd.function import once_differentiable
-from torch.nn.functional import pad
 
-from .chain import Chain, to_array
-from .forward_backward import ForwardBackward, forward_backward
-from .packed import Ints
-from .scaled import ScaledForwardBackward
+from .chain import Bools, Chain, Ints, clamp, ranges, sum_by
+from .forward_backward import forward_backward
+
+Floats = NDArray[np.float64]
+
+SHARED = ("transitions", "start", "end")
 
 
-def log_partition(chain: Chain) -> Tensor:
-    """Sum over all tag sequences: logZ, (B,), 0 for an empty doc.
+class NegativeSpan(NamedTuple):
+    """A span that is known not to be an entity.
 
-    Differentiable once. The gradient for the emissions is the marginals, for the transitions the
-    expected counts. One forward-backward pass computes both, without autograd in the recursion.
+    Attributes:
+        doc: Its doc, 0 to B - 1.
+        start: The first token of its window, in the doc.
+        allowed: The tag sequences of the doc without this entity, as R disjoint sets, which differ
+            only in the window: (R, W, C).
     """
-    return _Loss.apply(forward_backward(chain), None, *chain[:4])  # type: ignore
+
+    doc: int
+    start: int
+    allowed: Bools
 
 
-def log_likelihood(chain: Chain, tags: Tensor) -> Tensor:
-    """Compute the log probability of one tag sequence of each doc: path score - logZ, (B,).
+def nll_with_gradient(
+    chain: Chain,
+    gold: Ints,
+    negatives: Sequence[NegativeSpan] = (),
+    ambiguous: Bools | None = None,
+) -> tuple[Floats, Chain]:
+    """Compute the negative log likelihood of the gold tags, in nats, and its gradient.
 
-    tags: (B, T) int64; values where the mask is False are ignored.
+    Args:
+        chain: Potentials of B docs; illegal transitions are forbidden if they have no probability.
+        gold: Tags of all tokens, negative where the annotation is missing: the loss sums over all
+            tags there. (N,)
+        negatives: Each adds -log(1 - P), where P is the probability of the span.
+        ambiguous: The tags that the gold tag "O", 0, may stand for besides itself: the loss sums
+            over them. (N, C), None for none.
 
-    Differentiable once. The subtraction is in float64: two large numbers can differ by a small one.
+    Returns:
+        The loss of each doc, (B,), 0 without annotation; and the gradient of their sum for the
+        chain, in the type of its scores.
     """
+    annotated = sum_by(chain.doc_of, gold >= 0, len(chain.lengths)) > 0
+    weights = annotated.astype(np.float64)
     passes = forward_backward(chain)
-    if isinstance(passes, ScaledForwardBackward):
-        return -_Loss.apply(passes, to_array(tags), *chain[:4])  # type: ignore
-    E, A, start, end = (scores.cpu().double() for scores in chain[:4])  # MPS has no float64
-    exact = Chain(E, A, start, end, chain.mask.cpu())
-    log_p: Tensor = path_score(exact, tags.cpu()) - _Loss.apply(passes, None, *exact[:4])  # type: ignore
-    log_p = log_p - log_p.detach().clamp(min=0.0)  # above 0 by rounding
-    return log_p.to(chain.emissions)
+    losses, gradient = passes.log_z, passes.counts(weights)
+    compatible = compatible_tags(gold, ambiguous, chain.emissions.shape[1])
+    if compatible is None:
+        losses = losses - path_score(chain, gold)
+        subtract_path(gradient, gold, weights)
+    else:
+        agree = forward_backward(chain._replace(emissions=clamp(chain.emissions, compatible)))
+        losses = losses - agree.log_z
+        gradient = gradient.map(np.subtract, agree.counts(weights))
+    losses = np.where(annotated, np.maximum(losses, 0.0), 0.0)  # below 0 by rounding
+    if negatives:
+        more, d_more = _negative_spans(chain, negatives)
+        losses, gradient = losses + more, gradient.map(np.add, d_more)
+    return losses, gradient.like(chain)
 
 
-def log_messages(chain: Chain) -> tuple[Tensor, Tensor]:
-    """Compute log alpha and log beta, (B, T, C), up to a constant for each token.
+def negative_log_likelihood(chain: Chain, gold: Ints, ambiguous: Bools | None = None) -> Floats:
+    """Compute the negative log likelihood of the gold tags, in nats.
 
-    Both are in float64, and on the CPU.
+    Args:
+        chain: Potentials of B docs; illegal transitions are forbidden.
+        gold: Tags of all tokens, negative where the annotation is missing: (N,).
+        ambiguous: The tags that the gold tag "O", 0, may stand for besides itself: (N, C), None for
+            none.
 
-    alpha_s and beta_e summarize the tokens outside s..e: the log partition of the tokens s..e, with
-    log alpha_s as the emissions of s and log beta_e added to those of e, equals the log partition
-    of the doc up to a constant, also if the tags of s..e are restricted.
-
-    Differentiable once, if the result does not depend on the constants. Values in the padding are
-    undefined.
+    Returns:
+        The loss of each doc: (B,), 0 without annotation.
     """
-    return _Messages.apply(forward_backward(chain), *chain[:4])  # type: ignore
+    annotated = sum_by(chain.doc_of, gold >= 0, len(chain.lengths)) > 0
+    compatible = compatible_tags(gold, ambiguous, chain.emissions.shape[1])
+    if compatible is None:
+        agree = path_score(chain, gold)
+    else:
+        clamped = chain._replace(emissions=clamp(chain.emissions, compatible))
+        agree = forward_backward(clamped).log_z
+    losses = forward_backward(chain).log_z - agree
+    return np.where(annotated, np.maximum(losses, 0.0), 0.0)  # below 0 by rounding
 
 
-def path_score(chain: Chain, tags: Tensor) -> Tensor:
+def nll_slope(chain: Chain, gold: Ints, ambiguous: Bools | None = None) -> float:
+    """Differentiate the summed negative log likelihood by x, when scores are multiplied by 1 + x.
+
+    Args:
+        chain: Potentials of B docs; illegal transitions are forbidden.
+        gold: Tags of all tokens, negative where the annotation is missing: (N,).
+        ambiguous: The tags that the gold tag "O", 0, may stand for besides itself: (N, C), None for
+            none.
+    """
+    annotated = sum_by(chain.doc_of, gold >= 0, len(chain.lengths)) > 0
+    compatible = compatible_tags(gold, ambiguous, chain.emissions.shape[1])
+    if compatible is None:
+        agree = path_score(chain, gold)
+    else:
+        clamped = chain._replace(emissions=clamp(chain.emissions, compatible))
+        agree = forward_backward(clamped).expected_scores()
+    return float((forward_backward(chain).expected_scores() - agree)[annotated].sum())
+
+
+def compatible_tags(gold: Ints, ambiguous: Bools | None, C: int) -> Bools | None:
+    """Find the tags that agree with the gold ones: (N, C); None if only the gold ones do.
+
+    Args:
+        gold: Tags of all tokens, negative where the annotation is missing: (N,).
+        ambiguous: The tags that the gold tag "O", 0, may stand for besides itself: (N, C), None for
+            none.
+        C: The number of tags.
+    """
+    missing = gold < 0
+    if ambiguous is None and not missing.any():
+        return None
+    compatible: Bools = (gold[:, None] == np.arange(C)) | missing[:, None]
+    if ambiguous is not None:
+        compatible |= ambiguous & (gold == 0)[:, None]
+    return compatible
+
+
+def path_score(chain: Chain, tags: Ints) -> Floats:
     """Score one tag sequence of each doc.
 
-    tags: (B, T) int64; values where the mask is False are ignored.
+    Args:
+        chain: Potentials of B docs.
+        tags: Tags of all tokens: (N,).
 
-    Returns (B,); 0 for an empty doc.
+    Returns:
+        The scores: (B,), 0 for an empty doc.
     """
-    inside = tags.masked_fill(~chain.mask, 0).unsqueeze(2)
-    emitted = chain.emissions.gather(2, inside).squeeze(2).masked_fill(~chain.mask, 0.0)
-    # An additional tag, C, is before the first and after the last token, and in the padding.
-    B, _, C = chain.emissions.shape
-    path = pad(tags.masked_fill(~chain.mask, C), (1, 1), value=C)
-    leave = torch.cat([chain.transitions, chain.end.unsqueeze(-1)], dim=-1)
-    bounded = torch.cat([leave, pad(chain.start, (0, 1)).unsqueeze(-2)], dim=-2)
-    docs = torch.arange(B, device=tags.device).unsqueeze(1)
-    moved = bounded.expand(B, C + 1, C + 1)[docs, path[:, :-1], path[:, 1:]]
-    score: Tensor = emitted.cpu().sum(1, dtype=torch.float64)
-    score = score + moved.cpu().sum(1, dtype=torch.float64)
-    return score.to(chain.emissions)
+    B = len(chain.lengths)
+    scores = (sum_by(doc, x[at], B) for x, (doc, at) in zip(_scores(chain), _path(chain, tags)))
+    return np.asarray(sum(scores))
 
 
-class _Loss(torch.autograd.Function):
-    """logZ, minus the score of a path if one is given; one backward pass for both."""
+def subtract_path(counts: Chain, tags: Ints, weights: Floats) -> None:
+    """Subtract the counts of one tag sequence of each doc, the gradient of its score, in place.
 
-    @staticmethod
-    def forward(ctx: Any, passes: ForwardBackward, tags: Ints | None, *scores: Tensor) -> Tensor:
-        ctx.passes, ctx.tags, ctx.like = passes, tags, scores[0].new_empty(0)
-        loss = passes.log_z
-        if isinstance(passes, ScaledForwardBackward) and tags is not None:
-            score = passes.packed.score(passes.chain, tags)
-            loss = (loss - score).clip(min=0.0)  # below 0 by rounding
-        return torch.from_numpy(loss).to(ctx.like)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        weights = to_array(upstream[0]).astype(np.float64)
-        tags = () if ctx.tags is None else (ctx.tags,)
-        return None, None, *_to_tensors(ctx.passes.gradients(weights, *tags), ctx.like)
+    Args:
+        counts: Counts of tags and transitions of B docs.
+        tags: Tags of all tokens: (N,).
+        weights: Multiply the counts of the docs: (B,).
+    """
+    for x, (doc, at) in zip(_scores(counts), _path(counts, tags)):
+        np.subtract.at(x, at, weights[doc])
 
 
-class _Messages(torch.autograd.Function):
-    """Log alpha and log beta."""
-
-    @staticmethod
-    def forward(ctx: Any, passes: ForwardBackward, *scores: Tensor) -> tuple[Tensor, ...]:
-        ctx.passes, ctx.like = passes, scores[0].new_empty(0)
-        return tuple(map(torch.from_numpy, passes.log_messages()))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = ctx.passes.message_gradients(*map(to_array, upstream))
-        return None, *_to_tensors(gradients, ctx.like)
+def _scores(chain: Chain) -> tuple[NDArray[np.floating], ...]:
+    return chain.emissions, *chain[2:]
 
 
-def _to_tensors(arrays: tuple[NDArray[Any], ...], like: Tensor) -> tuple[Tensor, ...]:
-    return tuple(torch.from_numpy(array).to(like) for array in arrays)
+def _path(chain: Chain, tags: Ints) -> list[tuple[Ints, tuple[Ints, ...]]]:
+    """Find the scores that a tag sequence has: for each array their docs, and their indices."""
+    doc = chain.doc_of
+    follow = np.flatnonzero(doc[1:] == doc[:-1])  # tokens that another one of their doc follows
+    has_tokens = chain.lengths > 0
+    first = chain.begins[has_tokens]
+    last = first + chain.lengths[has_tokens] - 1
+    kinds = (
+        (follow, (tags[follow], tags[follow + 1])),
+        (first, (tags[first],)),
+        (last, (tags[last],)),
+    )
+    own = [((doc[rows], *at) if chain.has_own else at) for rows, at in kinds]
+    docs = doc, doc[follow], doc[first], doc[last]
+    return [*zip(docs, ((np.arange(len(tags)), tags), *own))]
+
+
+def _negative_spans(chain: Chain, negatives: Sequence[NegativeSpan]) -> tuple[Floats, Chain]:
+    """Sum -log(1 - P) over the negative spans of each doc: (B,), and its gradient.
+
+    If P is close to 1, a float cannot hold 1 - P. So log(1 - P) is computed from the tag sequences
+    without the span: logsumexp_r(logZ_r) - logZ. The sets r differ only in the window of the span:
+    logZ_r runs from alpha at its first token to beta at its last, and one pass over each doc with
+    negatives gives alpha and beta.
+    """
+    docs, doc = np.unique([span.doc for span in negatives], return_inverse=True)
+    exact = chain.select(docs).map(lambda scores: scores.astype(np.float64))
+    passes = forward_backward(exact)
+    alpha, beta = passes.log_messages()
+    widths = np.array([span.allowed.shape[1] for span in negatives])
+    first = exact.begins[doc] + np.array([span.start for span in negatives])
+    last, begins = first + widths - 1, widths.cumsum() - widths
+    ends, tokens = begins + widths - 1, ranges(first, widths)
+    E = exact.emissions[tokens]
+    E[begins] = alpha[first]
+    E[ends] += beta[last]
+    zeros = np.zeros((len(widths), E.shape[1])[not exact.has_own :])
+    A = exact.transitions[doc] if exact.has_own else exact.transitions
+    windows = Chain(E, widths, A, zeros, zeros)
+    span_of = np.repeat(np.arange(len(widths)), [len(span.allowed) for span in negatives])
+    allowed = np.concatenate([span.allowed.reshape(-1, E.shape[1]) for span in negatives])
+    parts = windows.select(span_of)
+    parts = parts._replace(emissions=clamp(parts.emissions, allowed))
+    whole, of_parts = forward_backward(windows), forward_backward(parts)
+    # logsumexp over the sets of each span, around the largest of them.
+    largest = np.full(len(widths), -np.inf)
+    np.maximum.at(largest, span_of, of_parts.log_z)
+    shares = np.exp(of_parts.log_z - largest[span_of])
+    total = sum_by(span_of, shares, len(widths))
+    losses = sum_by(docs[doc], whole.log_z - largest - np.log(total), len(chain.lengths))
+
+    d_whole, d_parts = whole.counts(), of_parts.counts(shares / total[span_of])
+    d_windows = d_whole.emissions
+    np.subtract.at(d_windows, ranges(begins[span_of], widths[span_of]), d_parts.emissions)
+    d_alpha, d_beta, d_inner = (np.zeros(exact.emissions.shape) for _ in range(3))
+    np.add.at(d_alpha, first, d_windows[begins])
+    np.add.at(d_beta, last, d_windows[ends])
+    d_windows[begins] = 0.0  # alpha has the emission of the first token
+    np.add.at(d_inner, tokens, d_windows)
+    gradient = passes.message_gradient(d_alpha, d_beta)
+    gradient = gradient._replace(emissions=gradient.emissions + d_inner)
+    if exact.has_own:
+        np.add.at(gradient.transitions, doc, d_whole.transitions)
+        np.subtract.at(gradient.transitions, doc[span_of], d_parts.transitions)
+    else:
+        gradient.transitions[:] += d_whole.transitions - d_parts.transitions
+    return losses, gradient.scatter(docs, chain)
+
+
+class ExpectedCounts(NamedTuple):
+    """What a distribution over tag sequences says of the potentials of another one.
+
+    Those of a mixture are the means of those of its parts, and so is its entropy here.
+
+    Attributes:
+        counts: The expected counts of tags and transitions, as a chain.
+        entropy: Of the tag sequences, in nats, summed over docs.
+    """
+
+    counts: Chain
+    entropy: float
+
+
+def expected_counts(chain: Chain) -> ExpectedCounts:
+    """Compute the expected counts of tags and transitions, and the entropy, of a batch."""
+    passes = forward_backward(chain)
+    return ExpectedCounts(passes.counts(), float(passes.entropy().sum()))
+
+
+def mixture(parts: Sequence[ExpectedCounts]) -> ExpectedCounts:
+    """Average distributions over the tag sequences of the same docs, with equal weights."""
+    first, *others = (part.counts for part in parts)
+    counts = first.map(lambda *scores: sum(scores) / len(parts), *others)
+    return ExpectedCounts(counts, float(np.mean([part.entropy for part in parts])))
+
+
+def divergence(chain: Chain, teacher: ExpectedCounts) -> tuple[float, Chain]:
+    """Compute the Kullback-Leibler divergence KL(teacher || chain), in nats, and its gradient.
+
+    -sum_y p(y) log q(y) = logZ_q - sum of (expected counts under p * potentials of q), so the
+    teacher's expected counts are enough, also for a mixture. For a mixture this is the mean
+    divergence from its parts, which has the same gradient as the divergence from the mixture.
+
+    Args:
+        chain: Potentials of B docs, in float64; illegal transitions are forbidden.
+        teacher: Expected counts of the same docs and tags.
+
+    Returns:
+        The divergence, summed over docs, and its gradient for the chain.
+
+    Source: Hinton, Vinyals and Dean (2015), arXiv:1503.02531, for a softmax.
+    """
+    passes, counts = forward_backward(chain), teacher.counts
+    if counts.has_own and not chain.has_own:
+        counts = counts._replace(**{name: getattr(counts, name).sum(0) for name in SHARED})
+    expected = sum(float((x * p).sum()) for x, p in zip(_scores(chain), _scores(counts)))
+    loss = float(passes.log_z.sum()) - expected - teacher.entropy
+    return loss, passes.counts().map(np.subtract, counts)

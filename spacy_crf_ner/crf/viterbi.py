@@ -1,93 +1,92 @@
-"""Viterbi decoding, its trellis, and the n best tag sequences."""
+"""Viterbi decoding, its trellis, and the n best tag sequences.
 
-from collections.abc import Iterator
+Axes: B docs, D of them with tokens, N tokens of the batch, C tags.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .chain import FORBIDDEN, Chain
-from .packed import Ints, Packed
+from .chain import FORBIDDEN, Chain, Ints, TimeMajor
 
 Floats = NDArray[np.floating]
 
-# The overhead of one more chunk of tokens, in additions of scores.
-CHUNK_COST = 100_000
-# The tokens of a doc whose scores float32 can still hold.
+# Large sums of float32 lose small differences. So Viterbi subtracts the best score of a doc every
+# few tokens, and the trellis, which has all scores, uses float64 for docs of more tokens than LONG.
+RESCALE = 16
 LONG = 1000
 
 
-def viterbi(chain: Chain) -> tuple[Ints, Floats]:
+def viterbi(chain: Chain) -> Ints:
     """Find the best tag sequence of each doc.
 
     Ties are broken towards the lower tag index: first of the last tag, and so on backwards. The
     search stores no back-pointers; it computes them along the best path.
 
-    Returns tags (B, T) int64, 0 where the mask is False, and their scores (B,).
+    Args:
+        chain: Potentials of B docs.
+
+    Returns:
+        Tags of all tokens, (N,) int64. A doc without a legal path gets some other one.
     """
-    chain = _exact(chain.arrays())
-    packed = Packed(chain.mask)
-    counts = packed.counts
-    if not counts:  # no doc has a token
-        tags = np.zeros(chain.mask.shape, dtype=np.int64)
-        return tags, np.zeros(len(tags), chain.emissions.dtype)
+    order, (E, _, A, start, end) = TimeMajor(chain.lengths), chain
+    result = np.zeros(len(E), dtype=np.int64)
+    if not len(E):
+        return result
+    if chain.has_own:
+        A, start, end = (x[order.docs] for x in chain[2:])
+    best = E[order.rows]  # becomes the scores of the best path to each tag
+    best[order.steps[0]] += start
+    reached, of_step = best[order.steps[0]].T, [best[now].T for now in order.steps]
+    size = width = 0
     # Function calls cost more than the additions for a token. So there are few calls, all in place,
-    # on docs sorted by length, as the innermost axis: (T, C, D). They become the scores of the best
-    # path to each tag.
-    scores = packed.sort(chain.emissions).transpose(1, 2, 0).copy()
-    A, start, end = (packed.own(x, dim) for x, dim in zip(chain[1:4], (2, 1, 1)))
-    C = A.shape[-1]
-    scores[0] += start.reshape(-1, C).T
-    # (C, C, 1), or (C, C, D) if each doc has its own.
-    leave = A.reshape(-1, C, C).transpose(1, 2, 0)
-    for begin, stop in _chunks(counts, C * C):
-        n = counts[begin]
-        # Copies of all operands in full size: to add broadcast ones takes twice as long.
-        move = np.broadcast_to(leave[:, :, :n], (C, C, n)).copy()
-        moved, best = np.empty_like(move), np.empty_like(scores[0, :, :n])
-        for left, here in zip(scores[begin - 1 : stop - 1], scores[begin:stop, :, :n]):
-            np.copyto(moved, left[:, None, :n])
-            moved += move
-            here += np.maximum.reduce(moved, axis=0, out=best)
+    # and docs that have ended are computed until there are many of them.
+    for t, (here, n) in enumerate(zip(of_step[1:], order.counts[1:])):
+        if n != width:
+            if not 0.8 * size <= n <= size:
+                size, (leave, moved, highest) = n, _scratch(A, n)
+                highest[:] = reached[:, :n]
+                reached, left = highest, highest[:, None]
+            width, of_docs = n, reached[:, :n]
+        np.copyto(moved, left)
+        np.add(moved, leave, moved)
+        np.maximum.reduce(moved, axis=0, out=reached)
+        np.add(of_docs, here, of_docs)
+        if t % RESCALE == 0:
+            reached -= reached.max(axis=0)
+        here[:] = of_docs
 
-    last = packed.lengths - 1, slice(None), np.arange(len(packed.docs))
-    final = scores[last] + end  # (D, C)
-    tags = np.zeros((len(counts), len(final)), dtype=np.int64)
-    tags[last[::2]] = final.argmax(axis=1)
-    arrive = A.swapaxes(-1, -2).reshape(-1, C)  # [to, from], of one doc after the other
-    of_doc = np.arange(len(final)) * C * (A.ndim == 3)
+    final = best[order.last] + end  # (D, C)
+    tags = np.empty(len(E), dtype=np.int64)
+    tags[order.last] = final.argmax(axis=1)
+    # [to, from], of one doc after the other
+    arrive = np.ascontiguousarray(A.swapaxes(-1, -2)).reshape(-1, A.shape[-1])
+    of_doc = np.arange(len(final)) * A.shape[-1]
     scratch = np.empty_like(final)
-    for n, after, here, best in zip(counts[:0:-1], tags[:0:-1], tags[-2::-1], scores[-2::-1]):
-        came = scratch[:n]
-        arrive.take(of_doc[:n] + after[:n], axis=0, out=came, mode="clip")
-        came += best[:, :n].T
-        came.argmax(axis=1, out=here[:n])
-    return packed.unsort(tags.T), packed.unsort(final.max(axis=1))
+    for before, now, n in reversed([*zip(order.steps, order.steps[1:], order.counts[1:])]):
+        after = tags[now] + of_doc[:n] if chain.has_own else tags[now]
+        came = arrive.take(after, axis=0, out=scratch[:n], mode="clip")
+        came += best[before][:n]
+        came.argmax(axis=1, out=tags[before][:n])
+    result[order.rows] = tags
+    return result
 
 
-def _exact(chain: Chain) -> Chain:
-    """Use float64 for long docs: their scores are large sums, which round small differences."""
-    if chain.mask.shape[1] <= LONG:
-        return chain
-    E, A, start, end = (scores.astype(np.float64) for scores in chain[:4])
-    return Chain(E, A, start, end, chain.mask)
+def _scratch(A: Floats, n: int) -> tuple[Floats, Floats, Floats]:
+    """Return the transitions of n docs in full size, (C, C, n), and memory of (C, C, n), (C, n).
 
-
-def _chunks(counts: list[int], sums: int) -> Iterator[tuple[int, int]]:
-    """Divide all tokens but the first into chunks, each decoded for a constant number of docs.
-
-    These are the docs that have the chunk's first token. Docs that have ended stay in the chunk
-    until they have cost more than a new chunk does.
-
-    counts: The number of docs that have each token. sums: Additions for a doc at a token.
+    To add broadcast operands takes twice as long. The longer one of the axes "to" and "doc" is the
+    innermost one.
     """
-    begin, wasted = 1, 0
-    for t, count in enumerate(counts[1:], 1):
-        wasted += sums * (counts[begin] - count)
-        if wasted > CHUNK_COST:
-            yield begin, t
-            begin, wasted = t, 0
-    if begin < len(counts):
-        yield begin, len(counts)
+    C = A.shape[-1]
+    leave = np.broadcast_to(A[:n] if A.ndim == 3 else A, (n, C, C)).transpose(1, 2, 0)
+    if 2 * n > C:
+        return leave.copy(), np.empty((C, C, n), A.dtype), np.empty((C, n), A.dtype)
+    full = leave.transpose(0, 2, 1).copy()
+    return (
+        full.transpose(0, 2, 1),
+        np.empty_like(full).transpose(0, 2, 1),
+        np.empty((n, C), A.dtype).T,
+    )
 
 
 def trellis(chain: Chain) -> tuple[Floats, Ints]:
@@ -96,59 +95,76 @@ def trellis(chain: Chain) -> tuple[Floats, Ints]:
     Ties are broken as in `viterbi`. The back-pointers from the best last tag, end score included,
     give the path of `viterbi`.
 
-    Returns best (B, T, C), the score of the best path to the tag, -inf if no legal path leads to
-    it; and backpointers (B, T, C) int64, the previous tag on that path, -1 if there is none. Values
-    in the padding are undefined.
+    Args:
+        chain: Potentials of B docs.
+
+    Returns:
+        The score of the best path to each tag, (N, C), -inf if no legal path leads to it; and the
+        previous tag on that path, (N, C) int64, -1 if there is none.
     """
-    E, A, start, _, _ = _exact(chain.arrays())
-    best, pointers = E.copy(), np.full(E.shape, -1)
-    best[:, :1] += start.reshape(-1, 1, E.shape[2])
-    for t in range(1, E.shape[1]):
-        moved = best[:, t - 1, :, None] + A  # (B, C, C)
-        pointers[:, t] = moved.argmax(1)
-        best[:, t] += moved.max(1)
+    if chain.lengths.max(initial=0) > LONG:
+        chain = chain.map(lambda scores: scores.astype(np.float64))
+    order = TimeMajor(chain.lengths)
+    A, start = (x[order.docs] if chain.has_own else x for x in chain[2:4])
+    best = chain.emissions[order.rows]
+    pointers = np.full(best.shape, -1)
+    for t, (now, n) in enumerate(zip(order.steps, order.counts)):
+        if t == 0:
+            best[now] += start
+            continue
+        moved = best[order.steps[t - 1]][:n, :, None] + (A[:n] if chain.has_own else A)  # (n, C, C)
+        pointers[now] = moved.argmax(1)
+        best[now] += moved.max(1)
     unreached = best <= FORBIDDEN / 2
-    return np.where(unreached, -np.inf, best), np.where(unreached, -1, pointers)
+    best, pointers = np.where(unreached, -np.inf, best), np.where(unreached, -1, pointers)
+    return best[order.position], pointers[order.position]
 
 
 def nbest(chain: Chain, n: int) -> tuple[Ints, Floats]:
-    """Find the n best tag sequences of each doc, best first, all distinct.
+    """Find the n best tag sequences of each doc, best first, all distinct, in float64.
 
-    Viterbi with n scores for each tag instead of one. Source: Seshadri and Sundberg (1994), "List
-    Viterbi decoding algorithms with applications".
+    Viterbi with n scores for each tag instead of one.
 
-    Returns tags (B, n, T) int64, 0 where the mask is False, and scores (B, n), -inf if a doc
-    has fewer legal sequences. An empty doc has one, with score 0.
-    Raises ValueError for n below 1.
+    Args:
+        chain: Potentials of B docs.
+        n: The number of sequences, at least 1.
+
+    Returns:
+        Tags of all tokens in each sequence, (n, N) int64, and the scores of the sequences, (B, n),
+        -inf if a doc has fewer legal ones. An empty doc has one, with score 0.
+
+    Raises:
+        ValueError: For n below 1.
+
+    Source: Seshadri and Sundberg (1994), "List Viterbi decoding algorithms with applications".
     """
     if n < 1:
         raise ValueError(f"n: expected 1 or more, got {n}.")
-    E, A, start, end, mask = _exact(chain.arrays())
-    B, T, C = E.shape
-    tags = np.zeros((B, n, T), dtype=np.int64)
-    scores = np.full((B, n), -np.inf, E.dtype)
+    chain = chain.map(lambda scores: scores.astype(np.float64))
+    order, C = TimeMajor(chain.lengths), chain.emissions.shape[1]
+    E = chain.emissions[order.rows]
+    A, start, end = (x[order.docs] if chain.has_own else x[None] for x in chain[2:])
+    arrive = A.swapaxes(-1, -2).repeat(n, axis=-1)  # (D or 1, C, C * n), [doc, to, from]
+    best = np.full((len(order.docs), C, n), -np.inf, E.dtype)
+    best[:, :, 0] = start  # one path to each first tag
+    backpointers = []  # previous tag and rank, as tag * n + rank: (docs, C * n) for each token
+    for t, (now, docs) in enumerate(zip(order.steps, order.counts)):
+        if t:
+            reached = best[:docs].reshape(docs, 1, C * n) + arrive[:docs]
+            best[:docs], previous = _highest(reached, n)
+            backpointers.append(previous.reshape(docs, C * n))
+        best[:docs] += E[now][:, :, None]
+    ranked, state = _highest((best + end[:, :, None]).reshape(-1, C * n), n)
+    tags = np.zeros((n, len(E)), dtype=np.int64)
+    for t in range(len(order.steps) - 1, -1, -1):
+        here = state[: order.counts[t]]
+        tags[:, order.rows[order.steps[t]]] = here.T // n
+        if t:
+            here[:] = np.take_along_axis(backpointers[t - 1], here, 1)
+    scores = np.full((len(chain.lengths), n), -np.inf, E.dtype)
     scores[:, 0] = 0.0
-    if T == 0:
-        return tags, scores
-    # best: (B, C, n); one path to each first tag.
-    best = np.full((B, C, n), -np.inf, E.dtype)
-    best[:, :, 0] = start + E[:, 0]
-    arrive = A.swapaxes(-1, -2).repeat(n, axis=-1)  # ([B,] C, C * n)
-    backpointers = []  # T - 1 times (B, C * n): previous tag and rank, as tag * n + rank
-    stay = np.arange(C * n).reshape(C, n)
-    for t in range(1, T):
-        ranked, previous = _highest(best.reshape(B, 1, C * n) + arrive, n)
-        real = mask[:, t, None, None]
-        best = np.where(real, ranked + E[:, t, :, None], best)
-        backpointers.append(np.where(real, previous, stay).reshape(B, C * n))
-    ranked, state = _highest((best + end[..., None]).reshape(B, C * n), n)
-    found = np.where(ranked > FORBIDDEN / 2, ranked, -np.inf)
-    scores = np.where(mask.any(1)[:, None], found, scores)
-    tags[:, :, -1] = state // n
-    for t in range(T - 1, 0, -1):
-        state = np.take_along_axis(backpointers[t - 1], state, 1)
-        tags[:, :, t - 1] = state // n
-    return np.where(mask[:, None, :], tags, 0), scores
+    scores[order.docs] = np.where(ranked > FORBIDDEN / 2, ranked, -np.inf)
+    return tags, scores
 
 
 def _highest(scores: Floats, n: int) -> tuple[Floats, Ints]:

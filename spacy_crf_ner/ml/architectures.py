@@ -14,16 +14,17 @@ from thinc.api import ArgsKwargs, Model, chain
 from thinc.types import Floats2d
 from torch import Tensor
 
+from ..crf import Chain
 from ..input_error import InputError
 from .bilstm_crf import BiLSTMCRF, BiLSTMCRFConfig, Encoder
 from .device import to_device
 from .invisible import chain_without_marks
 from .mixed_precision import MixedPrecision, module_of
-from .potentials import Potentials
 from .torch_layer import (
     init_from_vectors,
     read_vectors,
     shim_of,
+    to_tensor,
     torch_layer,
     write_vectors,
 )
@@ -45,7 +46,7 @@ def bilstm_crf(
     mixed_precision: MixedPrecision = False,
     precision: str | None = None,
     nO: int | None = None,
-) -> Model[list[Doc], Potentials]:
+) -> Model[list[Doc], Chain]:
     """Build `spacy-crf-ner.BiLSTMCRF.v1`: a recurrent encoder and a CRF over token vectors.
 
     Args:
@@ -76,7 +77,7 @@ def bilstm_crf(
     config = BiLSTMCRFConfig(
         rnn, hidden_width, depth, bidirectional, dropout, dense_width, decoder, skip
     )
-    head: Model[list[Floats2d], Potentials] = torch_layer(
+    head: Model[list[Floats2d], Chain] = torch_layer(
         "bilstm_crf",
         partial(BiLSTMCRF, config),
         read_vectors,
@@ -86,6 +87,7 @@ def bilstm_crf(
         mixed_precision=mixed_precision,
         precision=precision,
     )
+    head.attrs["constrained"] = decoder == "crf"  # illegal tag sequences have no probability
     _pool_at_once(tok2vec)
     model = chain_without_marks(tok2vec, head)
     model.set_ref("tok2vec", tok2vec)
@@ -148,7 +150,7 @@ def _pool_at_once(tok2vec: Model[list[Doc], list[Floats2d]]) -> None:
         pool_at_once(tok2vec)
 
 
-def grow(model: Model[list[Doc], Potentials], nO: int, like: int | None) -> None:
+def grow(model: Model[list[Doc], Chain], nO: int, like: int | None) -> None:
     """Add tags to an initialized model, nO in all; see `BiLSTMCRF.with_more_tags`."""
     head = model.get_ref("output_layer")
     shim = shim_of(head)
@@ -176,10 +178,10 @@ def require_savable(name: str, model: Model[Any, Any]) -> None:
 
 
 def _write_potentials(
-    model: Model[list[Floats2d], Potentials],
+    model: Model[list[Floats2d], Chain],
     inputs_outputs: tuple[list[Floats2d], tuple[Tensor, ...]],
     is_train: bool,
-) -> tuple[Potentials, Callable[[Potentials], ArgsKwargs]]:
+) -> tuple[Chain, Callable[[Chain], ArgsKwargs]]:
     X, outputs = inputs_outputs
     # A copy: an optimizer changes the transitions in place, but predictions must not change. One
     # for all: each copy from a GPU waits.
@@ -189,13 +191,14 @@ def _write_potentials(
         part.view(output.shape).numpy() for part, output in zip(parts, outputs)
     )
     lengths = np.array([len(x) for x in X], dtype=np.int64)
-    constrained = cast(BiLSTMCRF, shim_of(model).module).crf is not None
-    Y = Potentials(emissions, lengths, transitions, start, end, constrained)
+    Y = Chain(emissions, lengths, transitions, start, end)
 
-    def backprop(dY: Potentials) -> ArgsKwargs:
+    def backprop(dY: Chain) -> ArgsKwargs:
         # The transitions of a softmax decoder are constants.
         learned = [
-            (y, to_device(dy, y.device)) for y, dy in zip(outputs, dY.tensors()) if y.requires_grad
+            (y, to_device(to_tensor(dy), y.device))
+            for y, dy in zip(outputs, (dY.emissions, *dY[2:]))
+            if y.requires_grad
         ]
         return ArgsKwargs(
             args=([y for y, _ in learned],), kwargs={"grad_tensors": [dy for _, dy in learned]}

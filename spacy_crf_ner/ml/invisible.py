@@ -16,8 +16,8 @@ from spacy.tokens import Doc
 from thinc.api import Model, chain
 from thinc.types import Floats2d
 
+from ..crf import Chain
 from ..docbin import copy_norms
-from .potentials import Potentials
 
 # Default_Ignorable_Code_Point, Unicode 15, without the fillers of Hangul.
 MARKS = re.compile(
@@ -62,19 +62,19 @@ def _kind(shape: int, strings: StringStore) -> int:
 
 
 def chain_without_marks(
-    tok2vec: Model[list[Doc], list[Floats2d]], head: Model[list[Floats2d], Potentials]
-) -> Model[list[Doc], Potentials]:
+    tok2vec: Model[list[Doc], list[Floats2d]], head: Model[list[Floats2d], Chain]
+) -> Model[list[Doc], Chain]:
     """Chain two layers, of which the first reads words without marks of no width.
 
     A layer that listens to another component reads what that has read.
     """
-    model: Model[list[Doc], Potentials] = chain(tok2vec, head)
+    model: Model[list[Doc], Chain] = chain(tok2vec, head)
     model._func = partial(_forward, forward=model._func)
     return model
 
 
 def _forward(
-    model: Model[list[Doc], Potentials],
+    model: Model[list[Doc], Chain],
     docs: list[Doc],
     is_train: bool,
     *,

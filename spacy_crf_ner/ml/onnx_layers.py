@@ -14,25 +14,25 @@ from thinc.api import Model
 from thinc.types import Floats2d, Ints1d
 from thinc.util import to_numpy
 
+from ..crf import Chain
 from ..input_error import InputError
 from .buckets import padded_buckets
 from .invisible import chain_without_marks
 from .onnx_shim import OnnxShim, no_backprop
-from .potentials import Potentials
 from .words import WordEmbeddingConfig, distinct_words
 
 Backprop = Callable[[Any], Any]
 Vectors = Model[list[Doc], list[Floats2d]]
 
 
-def onnx_bilstm_crf(tok2vec: Vectors, decoder: str = "crf") -> Model[list[Doc], Potentials]:
+def onnx_bilstm_crf(tok2vec: Vectors, decoder: str = "crf") -> Model[list[Doc], Chain]:
     """Build `spacy-crf-ner.OnnxBiLSTMCRF.v1`, an exported `spacy-crf-ner.BiLSTMCRF.v1`.
 
     Args:
         tok2vec: A layer from docs to one vector per token.
         decoder: "crf" or "softmax", as in training.
     """
-    head: Model[list[Floats2d], Potentials] = Model(
+    head: Model[list[Floats2d], Chain] = Model(
         "onnx_bilstm_crf",
         _score_tags,
         dims={"nI": None, "nO": None},
@@ -46,8 +46,8 @@ def onnx_bilstm_crf(tok2vec: Vectors, decoder: str = "crf") -> Model[list[Doc], 
 
 
 def _score_tags(
-    model: Model[list[Floats2d], Potentials], X: list[Floats2d], is_train: bool
-) -> tuple[Potentials, Backprop]:
+    model: Model[list[Floats2d], Chain], X: list[Floats2d], is_train: bool
+) -> tuple[Chain, Backprop]:
     backprop = no_backprop(model, is_train)
     shim = onnx_shim(model)
     transitions, start, end = (shim[name].copy() for name in ("transitions", "start", "end"))
@@ -63,8 +63,7 @@ def _score_tags(
                     f"{mask.shape} tokens. Copy the pipeline again."
                 )
             emissions[tokens[mask]] = scores[mask]
-    constrained = model.attrs["constrained"]
-    return Potentials(emissions, lengths, transitions, start, end, constrained), backprop
+    return Chain(emissions, lengths, transitions, start, end), backprop
 
 
 def onnx_char_word_embed(

@@ -16,7 +16,6 @@ from spacy.training import Example, validate_examples
 
 from .. import crf
 from ..input_error import InputError
-from ..ml.potentials import Potentials, nll
 from ..tags import TAG_MISSING
 from .component import Component
 from .decoding import label_thresholds
@@ -69,7 +68,7 @@ class Scored(NamedTuple):
 
     encoding: Encoding
     examples: Sequence[Example]
-    potentials: Potentials
+    potentials: crf.Chain
     overwrite: bool
     excluded: Collection[str]
 
@@ -78,10 +77,11 @@ class Scored(NamedTuple):
         return count_entities(self.examples, self.encoding.key, self.excluded)
 
     def likelihood(self) -> Batch:
-        """Return potentials of chains, their gold and hidden tags, and the legal sequences."""
+        """Return the potentials of legal tag sequences, and the gold and hidden tags."""
         chains, _ = self.encoding.split(self.potentials)
         possible = forbid_labels(self.encoding, chains, self.excluded)
-        return possible, *self.encoding.gold(self.examples), self.encoding.scheme.constraints
+        legal = crf.constrain(possible, *self.encoding.scheme.constraints)
+        return legal, *self.encoding.gold(self.examples)
 
     def matched(self, temperature: float, lowest: float) -> list[tuple[float, bool]]:
         """Return the posterior of each annotated span over the lowest, and whether it is gold."""
@@ -137,8 +137,8 @@ def calibrate_temperature(
     batches = [*score_examples(pipe, annotated), *more]
     entities = _require_entities(pipe, batches)
     learned = []
-    for scores, gold, hidden, constraints in (batch.likelihood() for batch in batches):
-        learned.append((scores, _possible(gold, scores), hidden, constraints))
+    for chain, gold, hidden in (batch.likelihood() for batch in batches):
+        learned.append((chain, _possible(gold, chain), hidden))
     pipe.temperature = fit_temperature(learned, entities)
     pipe.calibrated_on = entities
     return pipe.temperature
@@ -225,7 +225,7 @@ def log_likelihoods(pipe: Component, examples: Iterable[Example]) -> list[float]
     """
     examples = list(examples)
     batches = score_examples(pipe, examples)
-    losses = [nll(*batch.likelihood(), pipe.temperature) for batch in batches]
+    losses = [_losses(batch.likelihood(), pipe.temperature) for batch in batches]
     by_doc = np.concatenate(losses).reshape(len(examples), -1) if losses else np.zeros((0, 1))
     return (-by_doc.sum(1)).tolist()  # type: ignore[no-any-return]
 
@@ -242,11 +242,17 @@ def log_likelihoods_of(pipe: Component, doc: Doc, golds: Iterable[Doc]) -> Itera
         emissions, lengths = np.tile(scores.emissions, (n, 1)), np.tile(scores.lengths, n)
         repeated = scores._replace(emissions=emissions, lengths=lengths)
         scored = Scored(pipe.encoding, batch, repeated, pipe.overwrite, pipe.excluded)
-        losses = nll(*scored.likelihood(), pipe.temperature)
+        losses = _losses(scored.likelihood(), pipe.temperature)
         yield from (-losses.reshape(n, -1).sum(1)).tolist()
 
 
-def _possible(gold: NDArray[np.int64], scores: Potentials) -> NDArray[np.int64]:
+def _losses(likelihood: Batch, temperature: float) -> NDArray[np.float64]:
+    """Return the negative log likelihoods of chains at a temperature."""
+    chain, gold, hidden = likelihood
+    return crf.negative_log_likelihood(chain.at(temperature), gold, hidden)
+
+
+def _possible(gold: NDArray[np.int64], scores: crf.Chain) -> NDArray[np.int64]:
     """Replace the gold tags of N tokens that cannot be predicted by missing ones."""
     is_forbidden = scores.emissions[np.arange(len(gold)), gold] == np.float32(crf.FORBIDDEN)
     return np.where(is_forbidden, TAG_MISSING, gold)

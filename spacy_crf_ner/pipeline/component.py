@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from spacy.tokens import Doc
 from thinc.api import Model
 
-from ..ml.potentials import Potentials
+from ..crf import Chain
 from .encoding import Encoding, EntityPosterior
 
 
@@ -14,7 +14,7 @@ class Component(Protocol):
     """The parts of a `CRFEntityRecognizer` that its queries, its calibration and its losses use."""
 
     name: str
-    model: Model[list[Doc], Potentials]
+    model: Model[list[Doc], Chain]
     vocab: Any
     cfg: dict[str, Any]
 
@@ -57,7 +57,7 @@ class Component(Protocol):
     def encoding_of(self, scheme: str, labels: tuple[str, ...]) -> Encoding:
         """How entities are written as tags of another scheme, or of other labels."""
 
-    def potentials(self, docs: Sequence[Doc]) -> Potentials:
+    def potentials(self, docs: Sequence[Doc]) -> Chain:
         """Run the network on docs."""
 
     def posterior(self, docs: Sequence[Doc]) -> EntityPosterior:

@@ -11,8 +11,8 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example, validate_examples, validate_get_examples
 from thinc.api import Model, Optimizer, set_dropout_rate
 
+from ..crf import Chain
 from ..ml.onnx_shim import require_trainable
-from ..ml.potentials import Potentials
 from ..ml.sealed import errors_of
 from ..ml.threads import use_one_thread_after_fork
 from ..tags import TagScheme
@@ -90,7 +90,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         self,
         nlp: Language,
         name: str,
-        model: Model[list[Doc], Potentials],
+        model: Model[list[Doc], Chain],
         *,
         scheme: str = "biluo",
         entities: str = "flat",
@@ -241,7 +241,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         self.model.initialize(X=[eg.x for eg in islice(get_examples(), 10)])
         network.require_savable([(self.name, self), *(nlp.pipeline if nlp is not None else ())])
 
-    def get_loss(self, examples: Iterable[Example], scores: Potentials) -> tuple[float, Potentials]:
+    def get_loss(self, examples: Iterable[Example], scores: Chain) -> tuple[float, Chain]:
         """Compute the negative log likelihood of the gold entities, in nats, summed over docs.
 
         It sums over all tags of tokens that are not annotated, or not aligned with the gold tokens;
@@ -303,7 +303,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         teacher = self._rehearsal_model.predict(docs)
         set_dropout_rate(self.model, drop)
         scores, backprop = network.begin_rehearsal(self.model, docs)
-        loss, d_scores = rehearsal_loss(self.encoding, teacher, scores, self._not_rehearsed)
+        loss, d_scores = rehearsal_loss(self, teacher, scores, self._not_rehearsed)
         backprop(d_scores)
         if sgd is not None:
             self.finish_update(sgd)
@@ -343,7 +343,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         key = {} if self.entities_key is None else {"spans_key": self.entities_key}
         return super().score(examples, **{**key, **kwargs})  # type: ignore[no-any-return]
 
-    def potentials(self, docs: Sequence[Doc]) -> Potentials:
+    def potentials(self, docs: Sequence[Doc]) -> Chain:
         """Run the network on docs; in `network.computed_once`, once for each doc."""
         return self.computed.of(docs) if self.computed else network.compute_potentials(self, docs)
 

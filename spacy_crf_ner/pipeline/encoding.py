@@ -16,7 +16,7 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from .. import crf
-from ..ml.potentials import NegativeSpan, Potentials
+from ..crf import Chain, NegativeSpan
 from ..tags import SpanOffsets, TagScheme
 from .annotation import Prediction
 from .flat_encoding import FlatEncoding
@@ -48,7 +48,7 @@ class Encoding(Protocol):
     tags: TagScheme
     added_like: int | None
 
-    def split(self, scores: Potentials) -> tuple[Potentials, Callable[[Potentials], Potentials]]:
+    def split(self, scores: Chain) -> tuple[Chain, Callable[[Chain], Chain]]:
         """Return the potentials of the B * M chains, and the callback for their gradient."""
 
     def gold(
@@ -91,7 +91,7 @@ class Encoding(Protocol):
     def posterior(
         self,
         docs: Sequence[Doc],
-        scores: Potentials,
+        scores: Chain,
         overwrite: bool,
         temperature: float,
         platt: PlattScaling,
@@ -133,7 +133,7 @@ class Encoding(Protocol):
                 is always the same, so that Python shows it once.
         """
 
-    def extend(self, teacher: Potentials, scores: Potentials) -> Potentials:
+    def extend(self, teacher: Chain, scores: Chain) -> Chain:
         """Give a teacher of fewer labels what it needs to be compared with the scores."""
 
     def select_chain(self, label: str | None) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ class Encoding(Protocol):
         """
 
     def transitions(
-        self, scores: Potentials
+        self, scores: Chain
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
         """Return the scores of transitions (C, C), start and end (C,), and the legal transitions.
 
@@ -173,9 +173,7 @@ def make_encoding(
     return LabelEncoding(scheme, labels, layers, key, name)
 
 
-def forbid_labels(
-    encoding: Encoding, potentials: Potentials, excluded: Collection[str]
-) -> Potentials:
+def forbid_labels(encoding: Encoding, potentials: Chain, excluded: Collection[str]) -> Chain:
     """Forbid the tags of excluded labels, in potentials of all tags of chains or of the first."""
     possible = encoding.possible_tags(excluded)
     if possible is None:

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
+from ..crf import Chain, NegativeSpan
 from ..input_error import InputError
-from ..ml.potentials import NegativeSpan, Potentials
 from ..tags import TAG_OUTSIDE, SpanOffsets, TagScheme
 from .annotation import Prediction
 from .gold import aligned_negatives, fix_boundaries, gold_tags
@@ -38,7 +38,7 @@ class FlatEncoding:
         self.key: str | None = None  # gold entities are in `doc.ents`
         self.added_like: int | None = TAG_OUTSIDE
 
-    def split(self, scores: Potentials) -> tuple[Potentials, Callable[[Potentials], Potentials]]:
+    def split(self, scores: Chain) -> tuple[Chain, Callable[[Chain], Chain]]:
         """Return the potentials as they are, and the callback for their gradient."""
         return scores, lambda d_scores: d_scores
 
@@ -59,7 +59,7 @@ class FlatEncoding:
         labels = *scheme.tags[:1], *scheme.labels
         return [
             NegativeSpan(
-                doc, scheme.exclusion_mask(span.start, span.end, span.label_, len(eg.predicted))
+                doc, *scheme.exclusion_mask(span.start, span.end, span.label_, len(eg.predicted))
             )
             for doc, eg in enumerate(examples)
             for span in aligned_negatives(eg, key, labels, self.name)
@@ -107,7 +107,7 @@ class FlatEncoding:
     def posterior(
         self,
         docs: Sequence[Doc],
-        scores: Potentials,
+        scores: Chain,
         overwrite: bool,
         temperature: float,
         platt: PlattScaling,
@@ -131,7 +131,7 @@ class FlatEncoding:
     def warn_dropped(self, examples: Iterable[Example], count: bool = False) -> None:
         """Do nothing: `doc.ents` cannot have entities that this encoding lacks."""
 
-    def extend(self, teacher: Potentials, scores: Potentials) -> Potentials:
+    def extend(self, teacher: Chain, scores: Chain) -> Chain:
         """Return the teacher as it is: it is compared over the tags that it has."""
         return teacher
 
@@ -145,7 +145,7 @@ class FlatEncoding:
         return ()
 
     def transitions(
-        self, scores: Potentials
+        self, scores: Chain
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
         """Return the scores of transitions, start and end, and the legal transitions."""
         return scores.transitions, scores.start, scores.end, self.scheme.constraints.transitions

@@ -19,9 +19,8 @@ from spacy.attrs import ORTH
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
+from ..crf import Chain, NegativeSpan
 from ..input_error import InputError
-from ..ml.label_chains import extended, split
-from ..ml.potentials import NegativeSpan, Potentials
 from ..tags import TAG_MISSING, TAG_OUTSIDE, SpanOffsets, Spans, TagScheme
 from .annotation import Prediction
 from .gold import (
@@ -35,6 +34,7 @@ from .gold import (
     write_tags,
 )
 from .interval_scheduling import Candidate, assign_layers, best_disjoint, best_disjoint_excluding
+from .label_chains import extended, split
 from .label_sets import require_annotated, unannotated
 from .overlapping_posterior import ANY, OverlappingPosterior
 from .platt_scaling import PlattScaling
@@ -113,7 +113,7 @@ class LabelEncoding:
                 write_tags(tags[self.labels.index(of_label), k], of_layer, self.scheme)
         return tags.reshape(len(self.labels) * self.layers, T)
 
-    def split(self, scores: Potentials) -> tuple[Potentials, Callable[[Potentials], Potentials]]:
+    def split(self, scores: Chain) -> tuple[Chain, Callable[[Chain], Chain]]:
         """Return the potentials of the chains, and the callback for their gradient."""
         return split(scores, len(self.scheme.tags))
 
@@ -133,7 +133,7 @@ class LabelEncoding:
         return [
             NegativeSpan(
                 doc * M + chain,
-                self.scheme.exclusion_mask(span.start, span.end, ANY, len(eg.predicted)),
+                *self.scheme.exclusion_mask(span.start, span.end, ANY, len(eg.predicted)),
             )
             for doc, eg in enumerate(examples)
             for span in aligned_negatives(eg, key, self.labels, self.name, self.key)
@@ -191,7 +191,7 @@ class LabelEncoding:
     def posterior(
         self,
         docs: Sequence[Doc],
-        scores: Potentials,
+        scores: Chain,
         overwrite: bool,
         temperature: float,
         platt: PlattScaling,
@@ -220,7 +220,7 @@ class LabelEncoding:
             for ents, of_doc in zip(disjoint, overlapping)
         ]
 
-    def extend(self, teacher: Potentials, scores: Potentials) -> Potentials:
+    def extend(self, teacher: Chain, scores: Chain) -> Chain:
         """Let labels that the teacher lacks be their own teachers."""
         return extended(teacher, scores)
 
@@ -235,10 +235,10 @@ class LabelEncoding:
         return (label,)
 
     def transitions(
-        self, scores: Potentials
+        self, scores: Chain
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
         """Return the scores of transitions, start and end, and the legal transitions."""
-        _, A, start, end = (array.copy() for array in scores.arrays())
+        A, start, end = (array.copy() for array in scores[2:])
         A[TAG_OUTSIDE, TAG_OUTSIDE] = start[TAG_OUTSIDE] = end[TAG_OUTSIDE] = 0.0
         label = self.tags.label_of
         # Entities of different labels do not follow each other in a chain.

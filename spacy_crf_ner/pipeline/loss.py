@@ -2,19 +2,23 @@
 
 from collections.abc import Collection, Sequence
 
+import numpy as np
 from spacy.training import Example
 
-from ..extras import required
-from ..ml.potentials import SCORES, Potentials
+from .. import crf
+from ..crf import Chain
 from .component import Component
-from .encoding import Encoding, forbid_labels
-from .network import require_valid
+from .encoding import forbid_labels
+from .network import is_constrained, require_valid
 from .teaching import Lesson, mixture_counts
 
 
 def gold_loss(
-    pipe: Component, examples: Sequence[Example], scores: Potentials, lessons: Sequence[Lesson]
-) -> tuple[float, Potentials]:
+    pipe: Component,
+    examples: Sequence[Example],
+    scores: Chain,
+    lessons: Sequence[Lesson],
+) -> tuple[float, Chain]:
     """Compute the negative log likelihood of gold entities, mixed with the loss against teachers.
 
     Args:
@@ -30,40 +34,37 @@ def gold_loss(
             is also a negative span; for scores that are not finite or do not match the labels; and
             for teachers of other labels.
     """
-    with required("train"):
-        from ..ml.losses import distill, nll_with_gradient
     encoding = pipe.encoding
     require_valid(pipe, [eg.predicted for eg in examples], scores)
     encoding.warn_dropped(examples)
     gold, hidden = encoding.gold(examples)
     negatives = encoding.negatives(examples, pipe.incorrect_spans_key)
-    constraints = encoding.scheme.constraints
     chains, backprop = encoding.split(scores)
-    losses, d_chains = nll_with_gradient(chains, gold, constraints, negatives, hidden)
+    if is_constrained(pipe.model):
+        chains = crf.constrain(chains, *encoding.scheme.constraints)
+    losses, d_chains = crf.nll_with_gradient(chains, gold, negatives, hidden)
     loss = float(losses.sum())
     if lessons:
         teachers, _, weight, temperature = lessons[0]
         for teacher in teachers:
             teacher.require_kind(pipe.labels, pipe.entities, pipe.layers, f"[{pipe.name}]")
         counts = mixture_counts(lessons, pipe.labels, encoding.tags.name, pipe.encoding_of)
-        divergence, d_divergence = distill(chains, counts, constraints, temperature)
-        share = weight * temperature**2
-        loss = (1 - weight) * loss + share * divergence
-        mixed = {
-            name: (1 - weight) * getattr(d_chains, name) + share * getattr(d_divergence, name)
-            for name in SCORES
-        }
-        d_chains = d_chains._replace(**mixed)
-    return loss, backprop(d_chains)
+        divergence, d_divergence = crf.divergence(chains.at(temperature), counts)
+        loss = (1 - weight) * loss + weight * temperature**2 * divergence
+        # The scores were divided by the temperature.
+        d_chains = d_chains.map(
+            lambda d, d_div: (1 - weight) * d + weight * temperature * d_div, d_divergence
+        )
+    return loss, backprop(d_chains.like(scores))
 
 
 def rehearsal_loss(
-    encoding: Encoding, teacher: Potentials, scores: Potentials, left_out: Collection[str]
-) -> tuple[float, Potentials]:
+    pipe: Component, teacher: Chain, scores: Chain, left_out: Collection[str]
+) -> tuple[float, Chain]:
     """Compute the Kullback-Leibler divergence of a model from its earlier state.
 
     Args:
-        encoding: How the model writes entities as tags.
+        pipe: The component.
         teacher: The potentials of docs in the earlier state, which may have fewer labels.
         scores: Those of the present model.
         left_out: Labels that the earlier state had not been trained on.
@@ -71,12 +72,17 @@ def rehearsal_loss(
     Returns:
         The divergence in nats, summed over docs, and its gradient for the scores.
     """
-    with required("train"):
-        from ..ml.losses import distill, expected_counts
+    encoding = pipe.encoding
+    n_before = (teacher.emissions.shape[1] - 1) * len(pipe.labels) // (len(encoding.tags.tags) - 1)
+    left_out = {*left_out, *pipe.labels[n_before:]}
     before, _ = encoding.split(encoding.extend(teacher, scores))
     now, backprop = encoding.split(scores)
-    before, now = (forbid_labels(encoding, each, left_out) for each in (before, now))
-    constraints = encoding.scheme.constraints
-    counts = expected_counts(before, constraints.of_first(before.emissions.shape[1]))
-    divergence, d_now = distill(now, counts, constraints)
-    return divergence, backprop(d_now)
+    C, known = len(encoding.scheme.tags), np.arange(before.emissions.shape[1])
+    before, now = (
+        forbid_labels(encoding, each.at(1.0), left_out) for each in (before, now.select_tags(known))
+    )
+    if is_constrained(pipe.model):
+        legal = encoding.scheme.constraints.of_first(len(known))
+        before, now = (crf.constrain(each, *legal) for each in (before, now))
+    divergence, d_now = crf.divergence(now, crf.expected_counts(before))
+    return divergence, backprop(d_now.sum_tags(known, C).like(scores))

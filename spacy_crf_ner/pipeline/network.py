@@ -11,20 +11,20 @@ import numpy as np
 from spacy.tokens import Doc
 from thinc.api import Model
 
+from ..crf import Chain
 from ..extras import required
 from ..input_error import InputError
-from ..ml.potentials import Potentials
 from .component import Component
 from .listeners import require_attributes, require_features
 from .spacy_internals import listeners
 
-# Potentials, and the callback for their gradient.
-Started = tuple[Potentials, Callable[[Potentials], Any]]
+# Chain, and the callback for their gradient.
+Started = tuple[Chain, Callable[[Chain], Any]]
 
 BATCH_SIZE = 64  # docs, where all are at hand
 
 
-def compute_potentials(pipe: Component, docs: Sequence[Doc]) -> Potentials:
+def compute_potentials(pipe: Component, docs: Sequence[Doc]) -> Chain:
     """Compute the potentials of docs; if there is no token, only the transitions.
 
     Raises:
@@ -50,9 +50,9 @@ class ComputedPotentials:
     def __init__(self, pipe: Component) -> None:
         self._pipe = pipe
         # By the id and the tokens of each doc. The docs are kept too: others would get their ids.
-        self._found: dict[tuple[int, int], tuple[Doc, Potentials]] = {}
+        self._found: dict[tuple[int, int], tuple[Doc, Chain]] = {}
 
-    def of(self, docs: Sequence[Doc]) -> Potentials:
+    def of(self, docs: Sequence[Doc]) -> Chain:
         """Return the potentials of docs, those in memory or new ones."""
         if not docs:
             return compute_potentials(self._pipe, docs)
@@ -83,7 +83,7 @@ def computed_once(pipe: Component) -> Iterator[None]:
         pipe.computed = before
 
 
-def begin_rehearsal(model: Model[list[Doc], Potentials], docs: list[Doc]) -> Started:
+def begin_rehearsal(model: Model[list[Doc], Chain], docs: list[Doc]) -> Started:
     """Run a model on docs to train it, but not the upstream component that it listens to.
 
     Returns:
@@ -94,6 +94,11 @@ def begin_rehearsal(model: Model[list[Doc], Potentials], docs: list[Doc]) -> Sta
         features = model.get_ref("tok2vec").predict(docs)
         return cast(Started, model.get_ref("output_layer").begin_update(features))
     return model.begin_update(docs)
+
+
+def is_constrained(model: Model[Any, Any]) -> bool:
+    """Whether a model gives illegal tag sequences no probability: a CRF, and not a softmax."""
+    return bool(model.get_ref("output_layer").attrs.get("constrained", True))
 
 
 def has_weights(model: Model[Any, Any]) -> bool:
@@ -124,7 +129,7 @@ def require_savable(pipes: Iterable[tuple[str, Any]]) -> None:
             require_savable(name, pipe.model)
 
 
-def require_valid(pipe: Component, docs: Sequence[Doc], potentials: Potentials) -> None:
+def require_valid(pipe: Component, docs: Sequence[Doc], potentials: Chain) -> None:
     """Raise InputError for potentials that are not finite or do not match the labels."""
     trained = pipe.cfg.get("encoding", ["flat", 1])
     if trained != [pipe.entities, pipe.layers]:

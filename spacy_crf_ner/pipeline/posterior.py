@@ -7,13 +7,12 @@ L tokens of the longest segment.
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import islice, pairwise, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import crf
-from ..ml.potentials import Potentials
 from ..tags import TAG_MISSING, SpanOffsets, Spans, TagScheme
 from .platt_scaling import UNCHANGED, PlattScaling
 from .preset import DecodingConstraints
@@ -22,13 +21,14 @@ from .preset import DecodingConstraints
 class Trellis(NamedTuple):
     """Viterbi decoding of a doc of T tokens and C tags, and the marginals of its tags.
 
-    tags: Their names, as in "B-PER".
-    emissions: (T, C), the scores of the tags at the tokens.
-    best: (T, C), the score of the best legal path that ends in this tag at this token, with its
-        emission and without an end score; -inf if there is none.
-    backpointers: (T, C), the previous tag on that path; -1 if there is none.
-    path: (T,), the tags of the best path of the doc.
-    marginals: (T, C), the posterior probability of each tag at each token.
+    Attributes:
+        tags: Their names, as in "B-PER".
+        emissions: The scores of the tags at the tokens: (T, C).
+        best: The score of the best legal path that ends in this tag at this token, with its
+            emission and without an end score; -inf if there is none: (T, C).
+        backpointers: The previous tag on that path; -1 if there is none: (T, C).
+        path: The tags of the best path of the doc: (T,).
+        marginals: The posterior probability of each tag at each token: (T, C).
     """
 
     tags: tuple[str, ...]
@@ -42,23 +42,24 @@ class Trellis(NamedTuple):
 class Posterior:
     """The posterior distribution over the entities of each doc of a batch.
 
-    potentials: The potentials of the docs, for the tags of the scheme.
-    constraints: The constraints on decoding the docs.
-    temperature: Divides all scores. It changes probabilities, but not the ranking of sequences.
-    platt: Calibrates the probabilities of entities.
+    Args:
+        potentials: The potentials of the docs, for the tags of the scheme.
+        scheme: The tag scheme.
+        constraints: The constraints on decoding the docs.
+        temperature: Divides all scores. It changes probabilities, but not the ranking of sequences.
+        platt: Calibrates the probabilities of entities.
     """
 
     def __init__(
         self,
-        potentials: Potentials,
+        potentials: crf.Chain,
         scheme: TagScheme,
         constraints: DecodingConstraints,
         temperature: float = 1.0,
         platt: PlattScaling = UNCHANGED,
     ) -> None:
         self._potentials, self._scheme, self._constraints = potentials, scheme, constraints
-        self._lengths, self._temperature, self._platt = potentials.lengths, temperature, platt
-        self._chain = self._chain_at(None)
+        self._temperature, self._platt = temperature, platt
         # The first token of each doc, and the end of the last doc: (B + 1,).
         self._begins = np.append(0, potentials.lengths.cumsum())
         # The boundaries of the constraints, and the end of the last doc: (N + 1,).
@@ -66,46 +67,51 @@ class Posterior:
 
     def decode(self) -> list[list[SpanOffsets]]:
         """Find the entities of the most probable tag sequence of each doc, with Viterbi."""
-        tags, _ = crf.viterbi(self._chain)
-        return self._by_doc(self._new_spans(tags[self._chain.mask], 0))
+        return self._by_doc(self._new_spans(crf.viterbi(self._chain), 0))
 
     def nbest(self, n: int) -> list[list[tuple[list[SpanOffsets], float]]]:
         """Find the n most probable sets of entities of each doc, fewer where fewer are legal.
 
-        Returns for each doc pairs of entities and log probability, in float64, the best first.
-        Raises ValueError for n below 1.
+        Returns:
+            For each doc pairs of entities and log probability, in float64, the best first.
+
+        Raises:
+            ValueError: For n below 1.
         """
-        tags, scores = crf.nbest(self._chain_at(self._temperature), n)
+        tags, scores = crf.nbest(self._passes.chain, n)
         log_p = np.minimum(scores - self._passes.log_z[:, None], 0.0)
-        rows = zip(tags, log_p.tolist(), self._begins.tolist(), self._lengths)
         return [
             [
-                (self._scheme.offsets(self._new_spans(path[:length], begin)), p)
-                for path, p in zip(paths, ps)
+                (self._scheme.offsets(self._new_spans(path[begin:end], begin)), p)
+                for path, p in zip(tags, ps)
                 if p > -np.inf
             ]
-            for paths, ps, begin, length in rows
+            for (begin, end), ps in zip(pairwise(self._begins.tolist()), log_p.tolist())
         ]
 
     def entropy(self) -> NDArray[np.float64]:
         """Compute the entropy of the distribution over all analyses of each doc: (B,), in nats."""
-        return crf.entropy(self._chain_at(self._temperature))
+        return self._passes.entropy()
 
     def trellis(self, doc: int) -> Trellis:
         """Compute the trellis of a doc, 0 to B - 1, under the constraints."""
-        emissions = self._potentials.arrays()[0][self._begins[doc] : self._begins[doc + 1]]
-        best, backpointers = crf.trellis(self._chain)
-        path, _ = crf.viterbi(self._chain)
-        marginals = self._passes.marginals().astype(np.float32)
-        best = best.astype(np.float32)
-        arrays: tuple[NDArray[Any], ...] = best, backpointers, path, marginals
-        of_doc = (array[doc, : len(emissions)] for array in arrays)
-        return Trellis(self._scheme.tags, emissions, *of_doc)
+        rows = slice(self._begins[doc], self._begins[doc + 1])
+        chain = self._chain.select(np.array([doc]))
+        best, backpointers = crf.trellis(chain)
+        return Trellis(
+            tags=self._scheme.tags,
+            emissions=self._potentials.emissions[rows],
+            best=best.astype(np.float32),
+            backpointers=backpointers,
+            path=crf.viterbi(chain),
+            marginals=self._passes.marginals()[rows].astype(np.float32),
+        )
 
     def probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
         """Compute for each span of each doc the calibrated probability that it is an entity.
 
-        Raises KeyError for an unknown label.
+        Raises:
+            KeyError: For an unknown label.
         """
         numbers = self._scheme.numbers
         flat = [
@@ -123,9 +129,11 @@ class Posterior:
         An entity is at most as probable as the tags of its first tokens. So spans grow to the right
         from each token while these tags are probable enough.
 
-        thresholds: A number above 0 for each label.
+        Args:
+            thresholds: A number above 0 for each label: (L,).
 
-        Returns the spans of each doc in order, each with its probability.
+        Returns:
+            The spans of each doc in order, each with its probability.
         """
         # Posteriors to look for, a little below the thresholds: those are compared at the end.
         lowest = self._platt.invert(thresholds) * (1 - 1e-9)
@@ -145,7 +153,7 @@ class Posterior:
             p = self._segments(longer.starts, opened)
             spans = longer.where(p >= lowest[longer.labels])
         if not found:
-            return [[] for _ in self._lengths]
+            return [[] for _ in self._potentials.lengths]
         *columns, p = map(np.concatenate, zip(*found))
         order = np.argsort(columns[0], kind="stable")
         ordered = iter(p[order].tolist())
@@ -155,19 +163,27 @@ class Posterior:
     @cached_property
     def _passes(self) -> crf.ForwardBackward:
         """The forward-backward pass at the temperature, for all probabilities."""
-        temperature = self._temperature
-        return crf.forward_backward(
-            self._chain if temperature == 1.0 else self._chain_at(temperature)
-        )
+        if self._temperature == 1.0:
+            return crf.forward_backward(self._chain)
+        return crf.forward_backward(self._constrained(self._potentials.at(self._temperature)))
 
-    def _chain_at(self, temperature: float | None) -> crf.Chain:
-        allowed = self._constraints.allowed
-        return self._potentials.chain(self._scheme.constraints, allowed, temperature)
+    @cached_property
+    def _chain(self) -> crf.Chain:
+        """The constrained potentials, not divided by the temperature."""
+        return self._constrained(self._potentials)
+
+    def _constrained(self, chain: crf.Chain) -> crf.Chain:
+        if self._constraints.allowed is not None:
+            emissions = crf.clamp(chain.emissions, self._constraints.allowed)
+            chain = chain._replace(emissions=emissions)
+        return crf.constrain(chain, *self._scheme.constraints)
 
     def _new_spans(self, tags: NDArray[np.int64], begin: int) -> Spans:
         """Decode the entities of consecutive tokens, without the preset ones.
 
-        tags: Of the tokens. begin: The first of them, among all N.
+        Args:
+            tags: Of the tokens.
+            begin: The first of them, among all N.
         """
         at = slice(begin, begin + len(tags))
         spans = self._scheme.spans(tags, self._constraints.boundaries[at])
@@ -185,14 +201,14 @@ class Posterior:
     def _segments(self, starts: NDArray[np.int64], tags: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute the probability that segments of tokens have given tags: (S,).
 
-        starts: (S,) first tokens, among all N. tags: (S, L), negative beyond the end of a segment;
-            none crosses the end of its doc.
+        Args:
+            starts: First tokens, among all N: (S,).
+            tags: Their tags, negative beyond the end of a segment: (S, L). No segment crosses the
+                end of its doc.
         """
         if not len(starts):
             return np.zeros(0)
-        docs = np.searchsorted(self._begins, starts, side="right") - 1
-        log_p = self._passes.log_segment_marginals(docs, starts - self._begins[docs], tags)
-        p: NDArray[np.float64] = np.exp(log_p)
+        p: NDArray[np.float64] = np.exp(self._passes.log_segments(starts, tags))
         return p
 
     def _probabilities(self, spans: Spans) -> NDArray[np.float64]:

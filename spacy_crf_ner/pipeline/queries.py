@@ -286,6 +286,6 @@ def teacher_scores(
         InputError: For docs that the component cannot read.
     """
     potentials = pipe.potentials(docs)
-    E, A, start, end = ((array / pipe.temperature).astype("f") for array in potentials.arrays())
+    E, _, A, start, end = potentials.at(pipe.temperature).like(potentials)
     kind = pipe.encoding.tags.name, pipe.labels, pipe.entities, pipe.layers
     return Teacher(*kind, A, start, end), np.split(E, potentials.lengths.cumsum()[:-1])

@@ -8,21 +8,18 @@ Axes: T tokens of a doc, C tags of a teacher.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from spacy.tokens import Doc
 from spacy.training import Example
 
+from .. import crf
 from ..input_error import InputError
-from ..ml.potentials import Potentials
 from ..tags import SpanOffsets
 from .encoding import Encoding
 from .platt_scaling import UNCHANGED
-
-if TYPE_CHECKING:
-    from ..ml.losses import Counts
 
 KEY = "spacy_crf_ner_lesson"
 
@@ -83,14 +80,12 @@ class Teacher:
         emissions: Sequence[NDArray[np.float32]],
         labels: tuple[str, ...],
         chains_of: ChainsOf,
-    ) -> Potentials:
+    ) -> crf.Chain:
         """Return the potentials of docs, (T, C) each, with the labels in this order."""
         given = {tag: i for i, tag in enumerate(chains_of(self.scheme, self.labels).tags.tags)}
-        order = [given[tag] for tag in chains_of(self.scheme, labels).tags.tags]
-        E = np.concatenate(emissions)[:, order]
-        A = self.transitions[np.ix_(order, order)]
-        start, end = self.start[order], self.end[order]
-        return Potentials(E, np.array([*map(len, emissions)]), A, start, end, True)
+        order = np.array([given[tag] for tag in chains_of(self.scheme, labels).tags.tags])
+        E, lengths = np.concatenate(emissions), np.array([*map(len, emissions)])
+        return crf.Chain(E, lengths, self.transitions, self.start, self.end).select_tags(order)
 
 
 class Lesson(NamedTuple):
@@ -146,35 +141,40 @@ def mixture_counts(
     labels: tuple[str, ...],
     scheme: str,
     chains_of: ChainsOf,
-) -> "Counts":
+) -> crf.ExpectedCounts:
     """Compute the expected counts of the student's tags under the mixture of the teachers.
 
     Tags of another scheme are mapped by way of BILUO, which can express what each scheme can.
 
-    scheme: The student's.
+    Args:
+        lessons: What the teachers of each doc say.
+        labels: The student's labels.
+        scheme: The student's tag scheme.
+        chains_of: Returns the encoding of labels in a tag scheme.
     """
-    from ..ml.losses import expected_counts, mixture
-
     parts = []
     student = chains_of(scheme, labels).scheme
     for k, teacher in enumerate(lessons[0].teachers):
-        chains = chains_of(teacher.scheme, labels)
-        own = chains.scheme
-        potentials, _ = chains.split(_potentials(lessons, k, labels, chains_of))
-        constraints, images = own.constraints, None
-        if own.name != student.name:
-            constraints, images = own.in_biluo, (own.image, student.image)
-        counts = expected_counts(potentials, constraints, lessons[0].temperature, images)
-        parts.append(counts)
-    return mixture(parts)
+        encoding = chains_of(teacher.scheme, labels)
+        own = encoding.scheme
+        chain, _ = encoding.split(_potentials(lessons, k, labels, chains_of))
+        chain = chain.at(lessons[0].temperature)
+        if own.name == student.name:
+            parts.append(crf.expected_counts(crf.constrain(chain, *own.constraints)))
+        else:
+            in_biluo = crf.constrain(chain.select_tags(own.image), *own.in_biluo)
+            counts, entropy = crf.expected_counts(in_biluo)
+            of_student = counts.sum_tags(student.image, len(student.tags))
+            parts.append(crf.ExpectedCounts(of_student, entropy))
+    return crf.mixture(parts)
 
 
 def _potentials(
     lessons: Sequence[Lesson], k: int, labels: tuple[str, ...], chains_of: ChainsOf
-) -> Potentials:
+) -> crf.Chain:
     """Return the potentials of docs by the k-th teacher of each.
 
-    Their transitions are those of each doc, for all k, if any of the teachers differ.
+    Docs have their own transitions, for all k, if any of their teachers differ.
     """
     found = []
     for _, group in groupby(lessons, lambda lesson: [*map(id, lesson.teachers)]):
@@ -185,11 +185,11 @@ def _potentials(
         return found[0]
     E = np.concatenate([each.emissions for each in found])
     lengths = np.concatenate([each.lengths for each in found])
-    A, start, end = (
-        np.concatenate([np.repeat(array[None], len(p.lengths), 0) for p, array in zip(found, of)])
-        for of in zip(*(each.arrays()[1:] for each in found))
+    teacher_of = np.repeat(np.arange(len(found)), [len(each.lengths) for each in found])
+    kinds = (
+        np.stack(of_teachers)[teacher_of] for of_teachers in zip(*(each[2:] for each in found))
     )
-    return Potentials(E, lengths, A, start, end, True)
+    return crf.Chain(E, lengths, *kinds)
 
 
 def probable_entities(doc: Doc, lesson: Lesson, chains_of: ChainsOf) -> list[SpanOffsets]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ml.potentials import Potentials, nll
-from ..tags import Constraints
+from .. import crf
 
-Batch = tuple[Potentials, NDArray[np.int64], NDArray[np.bool_] | None, Constraints]
+# Potentials of legal tag sequences, gold tags, and the tags that "O" may stand for.
+Batch = tuple[crf.Chain, NDArray[np.int64], NDArray[np.bool_] | None]
 
 LOWEST, HIGHEST = 0.05, 20.0
 # Of the normal prior of the temperature's logarithm, around no change. Chosen, as those of Platt
@@ -22,34 +22,49 @@ def fit_temperature(batches: Sequence[Batch], entities: int) -> float:
     """Find the temperature with the highest posterior probability, 0.05 to 20.
 
     Its logarithm has a normal prior around 0, so that a few docs change it little. Below 200
-    entities it is at least 1. Source of the likelihood: Guo et al. (2017), ICML.
+    entities it is at least 1.
 
-    batches: Potentials, gold tags and hidden tags of docs, as `nll` takes them, and the legal tag
-        sequences.
-    entities: The number of gold entities in these docs.
+    Args:
+        batches: Chain, gold tags and ambiguous tags of docs, as `crf.nll_with_gradient` takes
+            them.
+        entities: The number of gold entities in these docs.
+
+    Source: Guo et al. (2017), ICML, for the likelihood.
     """
 
-    def loss(log_temperature: float) -> float:
+    def slope(log_temperature: float) -> float:
+        """Differentiate the negative log posterior by the temperature's logarithm."""
         temperature = math.exp(log_temperature)
-        total = sum(nll(*batch, temperature).sum() for batch in batches)
-        return float(total) + log_temperature**2 / 2 / VARIANCE
+        slopes = (
+            crf.nll_slope(chain.at(temperature), gold, ambiguous)
+            for chain, gold, ambiguous in batches
+        )
+        return log_temperature / VARIANCE - sum(slopes)
 
     low = 0.0 if entities < FEW else math.log(LOWEST)
-    return math.exp(min(low, _minimize(loss, low, math.log(HIGHEST)), key=loss))
+    return math.exp(_find_root(slope, low, math.log(HIGHEST)))
 
 
-def _minimize(function: Callable[[float], float], low: float, high: float) -> float:
-    """Find the minimum of a function with one valley, to 1e-4, by golden-section search."""
-    share = (math.sqrt(5.0) - 1.0) / 2.0
-    left, right = high - share * (high - low), low + share * (high - low)
-    at_left, at_right = function(left), function(right)
-    while high - low > 1e-4:
-        if at_left < at_right:
-            high, right, at_right = right, left, at_left
-            left = high - share * (high - low)
-            at_left = function(left)
+def _find_root(slope: Callable[[float], float], low: float, high: float) -> float:
+    """Find where the slope of a function with one valley is 0, or the end of its range, to 1e-6.
+
+    It brackets the root in growing steps from 0, and then takes secants: the Illinois method.
+    """
+    left, at_left = 0.0, slope(0.0)
+    limit, step = (low, -0.1) if at_left > 0 else (high, 0.1)
+    right, at_right = left, at_left
+    while at_right * at_left > 0:
+        if right == limit:
+            return limit
+        left, at_left = right, at_right
+        right = max(low, min(right + step, high))
+        at_right, step = slope(right), 3 * step
+    while at_right and abs(right - left) > 1e-6:
+        middle = (left * at_right - right * at_left) / (at_right - at_left)
+        at_middle = slope(middle)
+        if at_middle * at_right < 0:
+            left, at_left = right, at_right
         else:
-            low, left, at_left = left, right, at_right
-            right = low + share * (high - low)
-            at_right = function(right)
-    return (low + high) / 2.0
+            at_left /= 2
+        right, at_right = middle, at_middle
+    return right

@@ -21,18 +21,16 @@ from torch import Tensor
 
 from enumeration import SMALL_SCORES, TIES, array, best_path, is_legal, scored_paths
 from helpers import SCHEMES, annotations, write
-from spacy_crf_ner import crf
+from spacy_crf_ner.crf import Chain, constrain, nll_with_gradient, viterbi
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml import torch_layer
 from spacy_crf_ner.ml.architectures import bilstm_crf
 from spacy_crf_ner.ml.bilstm_crf import BiLSTMCRF
-from spacy_crf_ner.ml.losses import nll_with_gradient
-from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.ml.sealed import seal, unseal
 from spacy_crf_ner.ml.torch_layer import TorchShim
 from spacy_crf_ner.tags import TAG_MISSING, TagScheme
 
-# Potentials and gold tags
+# Chain and gold tags
 
 SCORES_OF_TAGS = ("transitions", "start", "end")
 SCORES = ("emissions", *SCORES_OF_TAGS)
@@ -41,20 +39,19 @@ SCORES = ("emissions", *SCORES_OF_TAGS)
 @st.composite
 def batches(
     draw: st.DrawFn, scores: st.SearchStrategy[float]
-) -> tuple[TagScheme, Potentials, np.ndarray]:
+) -> tuple[TagScheme, Chain, np.ndarray]:
     """Draw up to 3 docs of up to 4 tokens in a scheme of one label, and gold tags of them."""
     scheme = TagScheme(draw(st.sampled_from(SCHEMES)), ("PER",))
     short = annotations(scheme.labels, max_pieces=2).filter(lambda annotation: annotation[0] <= 4)
     docs = draw(st.lists(short, max_size=3))
     biluo = [tag for T, spans in docs for tag in write("biluo", T, spans)]
     N, C = len(biluo), len(scheme.tags)
-    potentials = Potentials(
+    potentials = Chain(
         array(draw, scores, N, C),
         np.array([T for T, _ in docs], dtype=np.int64),
         array(draw, scores, C, C),
         array(draw, scores, C),
         array(draw, scores, C),
-        constrained=True,
     )
     share = draw(st.sampled_from([0, 1, 3]))  # of 3 tags missing: none, some, all
     missing = st.integers(1, 3).map(lambda k: k <= share)
@@ -62,22 +59,22 @@ def batches(
     return scheme, potentials, np.where(hidden, TAG_MISSING, scheme.ids(biluo))
 
 
-def single_tokens(*gold: int) -> tuple[TagScheme, Potentials, np.ndarray]:
+def single_tokens(*gold: int) -> tuple[TagScheme, Chain, np.ndarray]:
     """Make docs of one token each: in none of them a transition is taken."""
     N, C = len(gold), 3
-    potentials = Potentials(
-        np.ones((N, C), "f"), np.ones(N, "int64"), np.ones((C, C), "f"), *np.ones((2, C), "f"), True
+    potentials = Chain(
+        np.ones((N, C), "f"), np.ones(N, "int64"), np.ones((C, C), "f"), *np.ones((2, C), "f")
     )
     return TagScheme("bio", ("PER",)), potentials, np.array(gold, dtype=np.int64)
 
 
-def softmax(potentials: Potentials) -> Potentials:
-    """What a softmax decoder puts out: transitions of zero, and nothing illegal."""
+def softmax(potentials: Chain) -> Chain:
+    """What a softmax decoder puts out: transitions of zero."""
     zeros = {name: np.zeros_like(getattr(potentials, name)) for name in SCORES_OF_TAGS}
-    return potentials._replace(constrained=False, **zeros)
+    return potentials._replace(**zeros)
 
 
-def leaves(potentials: Potentials) -> list[Tensor]:
+def leaves(potentials: Chain) -> list[Tensor]:
     """The potentials as float64 tensors that take gradients."""
     return [
         torch.from_numpy(getattr(potentials, name)).double().requires_grad_() for name in SCORES
@@ -85,7 +82,7 @@ def leaves(potentials: Potentials) -> list[Tensor]:
 
 
 def legal_paths(
-    scheme: TagScheme, potentials: Potentials, tensors: list[Tensor]
+    scheme: TagScheme, potentials: Chain, tensors: list[Tensor]
 ) -> list[tuple[Tensor, Tensor]]:
     """Enumerate each doc's legal paths (P, T) and their scores (P,)."""
     docs = []
@@ -96,7 +93,7 @@ def legal_paths(
     return docs
 
 
-def split(potentials: Potentials, flat: np.ndarray) -> list[np.ndarray]:
+def split(potentials: Chain, flat: np.ndarray) -> list[np.ndarray]:
     return np.split(flat, np.cumsum(potentials.lengths)[:-1]) if len(potentials.lengths) else []
 
 
@@ -106,11 +103,11 @@ def split(potentials: Potentials, flat: np.ndarray) -> list[np.ndarray]:
 @example(single_tokens(0, TAG_MISSING))
 @example(single_tokens(TAG_MISSING))
 def test_crf_loss_with_missing_tags_matches_enumeration(
-    batch: tuple[TagScheme, Potentials, np.ndarray],
+    batch: tuple[TagScheme, Chain, np.ndarray],
 ) -> None:
     """-log p(gold) = log sum over legal paths - log sum over those of them that fit the gold."""
     scheme, potentials, gold = batch
-    losses, gradient = nll_with_gradient(potentials, gold, scheme.constraints)
+    losses, gradient = nll_with_gradient(constrain(potentials, *scheme.constraints), gold)
     tensors = leaves(potentials)
     expected = []
     for (paths, scores), tags in zip(
@@ -134,11 +131,11 @@ def test_crf_loss_with_missing_tags_matches_enumeration(
 @given(batches(SMALL_SCORES))
 @example(single_tokens(0, TAG_MISSING))
 def test_softmax_loss_matches_token_cross_entropy(
-    batch: tuple[TagScheme, Potentials, np.ndarray],
+    batch: tuple[TagScheme, Chain, np.ndarray],
 ) -> None:
     _, potentials, gold = batch
     potentials = softmax(potentials)
-    losses, gradient = nll_with_gradient(potentials, gold, batch[0].constraints)
+    losses, gradient = nll_with_gradient(potentials, gold)
     emissions, *_ = leaves(potentials)
     by_token = torch.nn.functional.cross_entropy(
         emissions, torch.from_numpy(gold), ignore_index=TAG_MISSING, reduction="none"
@@ -149,10 +146,9 @@ def test_softmax_loss_matches_token_cross_entropy(
     np.testing.assert_allclose(gradient.emissions, d_emissions, atol=1e-4)
 
 
-def decode(potentials: Potentials, scheme: TagScheme) -> list[np.ndarray]:
+def decode(potentials: Chain, scheme: TagScheme) -> list[np.ndarray]:
     """The most probable legal tags of each doc."""
-    tags, _ = crf.viterbi(potentials.chain(scheme.constraints))
-    return [row[:length] for row, length in zip(tags, potentials.lengths)]
+    return split(potentials, viterbi(constrain(potentials, *scheme.constraints)))
 
 
 @pytest.mark.parametrize("lengths", [(), (0,), (0, 0)])
@@ -161,10 +157,9 @@ def test_loss_and_gradient_without_tokens_are_zero(
     lengths: tuple[int, ...], constrained: bool
 ) -> None:
     scheme, potentials, gold = single_tokens()
-    potentials = potentials._replace(
-        lengths=np.array(lengths, dtype=np.int64), constrained=constrained
-    )
-    losses, gradient = nll_with_gradient(potentials, gold, scheme.constraints)
+    potentials = potentials._replace(lengths=np.array(lengths, dtype=np.int64))
+    chain = constrain(potentials, *scheme.constraints) if constrained else potentials
+    losses, gradient = nll_with_gradient(chain, gold)
     assert losses.tolist() == [0.0] * len(lengths)
     for name in SCORES:
         assert getattr(gradient, name).shape == getattr(potentials, name).shape
@@ -174,11 +169,11 @@ def test_loss_and_gradient_without_tokens_are_zero(
 
 @given(batches(SMALL_SCORES))
 def test_loss_and_decode_keep_potentials_unchanged(
-    batch: tuple[TagScheme, Potentials, np.ndarray],
+    batch: tuple[TagScheme, Chain, np.ndarray],
 ) -> None:
     scheme, potentials, gold = batch
     before = copy.deepcopy(potentials)
-    nll_with_gradient(potentials, gold, scheme.constraints)
+    nll_with_gradient(potentials, gold)
     decode(potentials, scheme)
     for name in SCORES:
         np.testing.assert_array_equal(getattr(potentials, name), getattr(before, name))
@@ -187,7 +182,7 @@ def test_loss_and_decode_keep_potentials_unchanged(
 @pytest.mark.parametrize("decoder", ["crf", "softmax"])
 @given(batch=batches(TIES))
 def test_decode_finds_the_best_legal_path(
-    decoder: str, batch: tuple[TagScheme, Potentials, np.ndarray]
+    decoder: str, batch: tuple[TagScheme, Chain, np.ndarray]
 ) -> None:
     scheme, potentials, _ = batch
     if decoder == "softmax":
@@ -205,7 +200,7 @@ LENGTHS = (3, 0, 5, 1)
 GOLD = BIO.ids(["B-PER", "L-PER", "O", "U-LOC", "U-LOC", "O", None, None, "U-PER"])
 
 
-def build(**settings: Any) -> Model[Any, Potentials]:
+def build(**settings: Any) -> Model[Any, Chain]:
     tok2vec = cast(Any, with_array(cast(Any, Linear(nO=4, nI=3))))
     return bilstm_crf(tok2vec, hidden_width=5, **settings)
 
@@ -215,7 +210,7 @@ def docs() -> list[Any]:
     return [rng.normal(size=(T, 3)).astype("f") for T in LENGTHS]
 
 
-def make(**settings: Any) -> Model[Any, Potentials]:
+def make(**settings: Any) -> Model[Any, Chain]:
     spacy.util.fix_random_seed(0)
     model = build(**settings)
     model.get_ref("output_layer").set_dim("nO", len(BIO.tags))
@@ -223,11 +218,11 @@ def make(**settings: Any) -> Model[Any, Potentials]:
     return model
 
 
-def shim_of(model: Model[Any, Potentials]) -> TorchShim:
+def shim_of(model: Model[Any, Chain]) -> TorchShim:
     return cast(TorchShim, model.layers[1].shims[0])
 
 
-def weights_of(model: Model[Any, Potentials]) -> dict[str, np.ndarray]:
+def weights_of(model: Model[Any, Chain]) -> dict[str, np.ndarray]:
     """Copy all weights, those of tok2vec under the name tok2vec."""
     linear = model.layers[0].layers[0]
     weights = {f"tok2vec.{name}": linear.get_param(name).copy() for name in ("W", "b")}
@@ -235,11 +230,18 @@ def weights_of(model: Model[Any, Potentials]) -> dict[str, np.ndarray]:
     return weights | {name: tensor.numpy().copy() for name, tensor in state.items()}
 
 
-def update(model: Model[Any, Potentials], learn_rate: float = 0.1) -> list[Any]:
+def loss_of(model: Model[Any, Chain], potentials: Chain) -> tuple[np.ndarray, Chain]:
+    """The loss of each doc, as the component computes it, and its gradient."""
+    constrained = model.layers[1].attrs["constrained"]
+    chain = constrain(potentials, *BIO.constraints) if constrained else potentials
+    return nll_with_gradient(chain, GOLD)
+
+
+def update(model: Model[Any, Chain], learn_rate: float = 0.1) -> list[Any]:
     """Take one step down the gradient, and return that of the docs; what drops is the same."""
     torch.manual_seed(0)
     potentials, backprop = model.begin_update(docs())
-    d_docs = backprop(nll_with_gradient(potentials, GOLD, BIO.constraints)[1])
+    d_docs = backprop(loss_of(model, potentials)[1])
     model.finish_update(SGD(learn_rate, L2=0.0, grad_clip=0.0, use_averages=False))
     return d_docs
 
@@ -263,13 +265,13 @@ def test_backprop_gradient_of_docs_matches_finite_difference(rnn: str, decoder: 
 
     def total(shift: float) -> float:
         moved = [doc + shift * way for doc, way in zip(docs(), ways)]
-        return float(nll_with_gradient(model.predict(moved), GOLD, BIO.constraints)[0].sum())
+        return float(loss_of(model, model.predict(moved))[0].sum())
 
     potentials, backprop = model.begin_update(docs())
     assert potentials.emissions.shape == (sum(LENGTHS), len(BIO.tags))
     assert potentials.lengths.tolist() == list(LENGTHS)
-    assert potentials.constrained == (decoder == "crf")
-    d_docs = backprop(nll_with_gradient(potentials, GOLD, BIO.constraints)[1])
+    assert model.get_ref("output_layer").attrs["constrained"] == (decoder == "crf")
+    d_docs = backprop(loss_of(model, potentials)[1])
     assert [d_doc.shape for d_doc in d_docs] == [doc.shape for doc in docs()]
     rng = np.random.default_rng(1)
     ways = [rng.normal(size=doc.shape).astype("f") for doc in docs()]
@@ -283,7 +285,7 @@ def test_gradient_descent_lowers_loss(decoder: str) -> None:
     model = make(decoder=decoder)
     losses = []
     for _ in range(30):
-        losses.append(nll_with_gradient(model.predict(docs()), GOLD, BIO.constraints)[0].sum())
+        losses.append(loss_of(model, model.predict(docs()))[0].sum())
         update(model, 0.2)
     assert losses[-1] < losses[0] / 2
 
@@ -411,7 +413,7 @@ def test_from_bytes_of_uninitialized_model_has_no_weights() -> None:
         shim_of(fresh).module  # noqa: B018
 
 
-def state_of(model: Model[Any, Potentials]) -> bytes:
+def state_of(model: Model[Any, Chain]) -> bytes:
     """The bytes that the head writes."""
     return shim_of(model).to_bytes()
 

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from spacy_crf_ner.crf import Chain, constrain, nll_with_gradient
 from spacy_crf_ner.ml.bilstm_crf import BiLSTMCRF, BiLSTMCRFConfig
-from spacy_crf_ner.ml.losses import nll_with_gradient
-from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.tags import TagScheme
 
 RNNS = ("lstm", "gru", "rnn", "none")
@@ -174,9 +173,11 @@ def test_all_parameters_get_gradients_and_softmax_has_no_transitions(
     outputs = run(network, docs)
     emissions, transitions, start, end = (output.detach().numpy() for output in outputs)
     lengths = torch.tensor([3, 0, 5]).numpy()
-    potentials = Potentials(emissions, lengths, transitions, start, end, decoder == "crf")
+    chain = Chain(emissions, lengths, transitions, start, end)
+    if decoder == "crf":
+        chain = constrain(chain, *SCHEME.constraints)
     biluo = ["B-PER", "L-PER", "O", "U-LOC", "U-LOC", "O", "B-LOC", "L-LOC"]
-    _, gradient = nll_with_gradient(potentials, SCHEME.ids(biluo), SCHEME.constraints)
+    _, gradient = nll_with_gradient(chain, SCHEME.ids(biluo))
     d_outputs = (gradient.emissions, gradient.transitions, gradient.start, gradient.end)
     learned = [(y, torch.from_numpy(dy)) for y, dy in zip(outputs, d_outputs) if y.requires_grad]
     torch.autograd.backward(*zip(*learned))

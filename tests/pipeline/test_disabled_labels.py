@@ -20,8 +20,8 @@ from overlapping import TEXT as NESTED
 from overlapping import make_overlapping
 from pipelines import SENTENCES, ents, make_examples
 from posteriors import read
+from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.pipeline.calibration import log_likelihoods_of
 from spacy_crf_ner.pipeline.flat_encoding import FlatEncoding
 from spacy_crf_ner.pipeline.label_encoding import LabelEncoding
@@ -35,18 +35,18 @@ TEXT = SENTENCES[5][0]
 Analyses = dict[tuple[helpers.Span, ...], float]
 
 
-def random_potentials(C: int) -> Potentials:
+def random_potentials(C: int) -> Chain:
     rng = np.random.default_rng(0)
     shapes = (sum(LENGTHS), C), (C, C), (C,), (C,)
     E, A, start, end = (rng.normal(0, 1.5, shape).astype("f") for shape in shapes)
-    return Potentials(E, np.array(LENGTHS), A, start, end, constrained=True)
+    return Chain(E, np.array(LENGTHS), A, start, end)
 
 
-def enumerated(scheme: str, potentials: Potentials, doc: int, temperature: float) -> Analyses:
+def enumerated(scheme: str, potentials: Chain, doc: int, temperature: float) -> Analyses:
     """Sum over all legal tag sequences of a doc without a tag of a disabled label."""
     chain = FlatEncoding(scheme, LABELS, "ner").scheme
     begin, T = sum(LENGTHS[:doc]), LENGTHS[doc]
-    tensors = potentials.tensors()
+    tensors = enumeration.tensors(potentials)
     paths, scores = enumeration.scored_paths(tensors[0][begin : begin + T], *tensors[1:])
     legal = enumeration.is_legal(paths, *map(torch.from_numpy, chain.constraints))
     off = [i for i, tag in enumerate(chain.tags) if tag[2:] in OFF]
@@ -97,11 +97,11 @@ def test_overlapping_posterior_has_only_chains_of_other_labels(scheme: str, laye
     less = LabelEncoding(scheme, ("PER", "ORG"), layers, "sc", "ner")
     scores = random_potentials(len(chains.tags.tags))
     kept = [i for i, tag in enumerate(chains.tags.tags) if "LOC" not in tag]
-    E, A, start, end = scores.arrays()
-    fewer = (E[:, kept], scores.lengths, A[np.ix_(kept, kept)], start[kept], end[kept], True)
+    E, _, A, start, end = scores
+    fewer = (E[:, kept], scores.lengths, A[np.ix_(kept, kept)], start[kept], end[kept])
     docs = [Doc(Vocab(), words=["a"] * T) for T in LENGTHS]
     ours = chains.posterior(docs, scores, False, 1.7, UNCHANGED, OFF)
-    theirs = less.posterior(docs, Potentials(*fewer), False, 1.7, UNCHANGED)
+    theirs = less.posterior(docs, Chain(*fewer), False, 1.7, UNCHANGED)
     assert ours.decode() == theirs.decode()
     np.testing.assert_allclose(ours.entropy(), theirs.entropy(), atol=1e-9)
     for of_ours, of_theirs in zip(ours.nbest(5), theirs.nbest(5)):

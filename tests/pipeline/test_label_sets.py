@@ -23,14 +23,13 @@ from pipelines import TOK2VEC, make_examples, train, trained_elsewhere
 from posteriors import Batch, batches
 from spacy_crf_ner.check import check
 from spacy_crf_ner.cli import app
+from spacy_crf_ner.crf import constrain, negative_log_likelihood, nll_with_gradient
 from spacy_crf_ner.data import SYLLABLES, ConversionLog, convert
 from spacy_crf_ner.data.jsonl import write_jsonl
 from spacy_crf_ner.data.sentences import group_sentences
 from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import CorpusError, InputError
-from spacy_crf_ner.ml.losses import nll_with_gradient
-from spacy_crf_ner.ml.potentials import nll
 from spacy_crf_ner.pipeline import calibration as module
 from spacy_crf_ner.pipeline.label_sets import (
     KEY,
@@ -68,10 +67,10 @@ def partly_labelled(draw: st.DrawFn) -> Drawn:
 @given(partly_labelled())
 def test_loss_with_hidden_labels_matches_enumeration(drawn: Drawn) -> None:
     batch, gold, hidden = drawn
-    constraints = batch.scheme.constraints
-    losses, gradient = nll_with_gradient(batch.potentials, gold, constraints, hidden=hidden)
+    chain = constrain(batch.potentials, *batch.scheme.constraints)
+    losses, gradient = nll_with_gradient(chain, gold, ambiguous=hidden)
     np.testing.assert_allclose(
-        nll(batch.potentials, gold, hidden, constraints), losses, atol=1e-4, rtol=1e-4
+        negative_log_likelihood(chain, gold, hidden), losses, atol=1e-4, rtol=1e-4
     )
     names = ("emissions", "transitions", "start", "end")
     leaves = [torch.tensor(getattr(batch.potentials, n), requires_grad=True) for n in names]
@@ -99,11 +98,9 @@ def test_loss_with_hidden_labels_matches_enumeration(drawn: Drawn) -> None:
 @given(partly_labelled())
 def test_loss_with_nothing_hidden_equals_plain_loss(drawn: Drawn) -> None:
     batch, gold, hidden = drawn
-    constraints = batch.scheme.constraints
-    first, d_first = nll_with_gradient(batch.potentials, gold, constraints)
-    second, d_second = nll_with_gradient(
-        batch.potentials, gold, constraints, hidden=np.zeros_like(hidden)
-    )
+    chain = constrain(batch.potentials, *batch.scheme.constraints)
+    first, d_first = nll_with_gradient(chain, gold)
+    second, d_second = nll_with_gradient(chain, gold, ambiguous=np.zeros_like(hidden))
     np.testing.assert_allclose(first, second, atol=1e-5, rtol=1e-5)
     np.testing.assert_allclose(d_first.emissions, d_second.emissions, atol=1e-5)
 

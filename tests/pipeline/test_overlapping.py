@@ -22,10 +22,10 @@ import helpers
 from helpers import SCHEMES
 from pipelines import TOK2VEC, ents, listening, train
 from posteriors import read
+from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.ml.label_chains import split
-from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.pipeline.interval_scheduling import assign_layers
+from spacy_crf_ner.pipeline.label_chains import split
 from spacy_crf_ner.pipeline.label_encoding import LabelEncoding
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED, PlattScaling
 from spacy_crf_ner.tags import TagScheme
@@ -40,19 +40,19 @@ def of_chains(scheme: str, layers: int, key: str = "sc") -> LabelEncoding:
     return LabelEncoding(scheme, LABELS, layers, key, "ner")
 
 
-def random_potentials(C: int, seed: int = 0) -> Potentials:
+def random_potentials(C: int, seed: int = 0) -> Chain:
     """Potentials of three docs for C tags, in float64."""
     rng = np.random.default_rng(seed)
     shapes = (sum(LENGTHS), C), (C, C), (C,), (C,)
     E, A, start, end = (rng.normal(0, 1.5, shape) for shape in shapes)
-    return Potentials(E, np.array(LENGTHS), A, start, end, constrained=True)  # type: ignore[arg-type]
+    return Chain(E, np.array(LENGTHS), A, start, end)
 
 
-def of_chain(potentials: Potentials, doc: int, chain: int, n: int) -> list[Tensor]:
+def of_chain(potentials: Chain, doc: int, chain: int, n: int) -> list[Tensor]:
     """The scores of one chain, by their definition: O scores 0, and so does staying there."""
     tags = [0, *range(1 + chain * (n - 1), 1 + (chain + 1) * (n - 1))]
     begin = sum(LENGTHS[:doc])
-    tensors = potentials.tensors()
+    tensors = enumeration.tensors(potentials)
     E = tensors[0][begin : begin + LENGTHS[doc]][:, tags].clone()
     A, start, end = (
         tensors[1][tags][:, tags].clone(),
@@ -70,7 +70,7 @@ def paths_of(scheme: TagScheme, scores: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def enumerated(
-    chains: LabelEncoding, potentials: Potentials, doc: int
+    chains: LabelEncoding, potentials: Chain, doc: int
 ) -> list[list[tuple[Spans, float]]]:
     """For each chain of a doc, its sets of entities, with their log probabilities."""
     n, result = len(chains.scheme.tags), []
@@ -91,7 +91,7 @@ def enumerated(
     return result
 
 
-def posterior_of(chains: LabelEncoding, potentials: Potentials) -> Any:
+def posterior_of(chains: LabelEncoding, potentials: Chain) -> Any:
     docs = [Doc(Vocab(), words=["a"] * T) for T in LENGTHS]
     return chains.posterior(docs, potentials, False, 1.0, UNCHANGED)
 
@@ -156,7 +156,7 @@ def test_chains_limited_to_one_label_per_token_match_flat_chain(scheme: str) -> 
     n, tags = len(chains.scheme.tags), chains.tags
     potentials = random_potentials(len(tags.tags), seed=2)
     # Between labels, a tag of the flat chain is left to O in its chain, and entered from O.
-    E, A, start, end = (tensor.clone() for tensor in potentials.tensors())
+    E, A, start, end = (tensor.clone() for tensor in enumeration.tensors(potentials))
     E[:, 0] = A[0, 0] = start[0] = end[0] = 0.0
     label = torch.from_numpy(tags.label_of)
     apart = (label[:, None] != label) & (label[:, None] >= 0) & (label >= 0)
@@ -187,11 +187,14 @@ def test_chains_limited_to_one_label_per_token_match_flat_chain(scheme: str) -> 
 def test_split_backprop_matches_autograd() -> None:
     potentials = random_potentials(1 + 2 * 4)
     chains, backprop = split(potentials, 5)
-    weights = [torch.randn(tensor.shape, dtype=torch.float64) for tensor in chains.tensors()]
-    d_flat = backprop(chains.with_gradient(weights)).tensors()
+    weights = [
+        torch.randn(tensor.shape, dtype=torch.float64) for tensor in enumeration.tensors(chains)
+    ]
+    gradient = Chain(weights[0].numpy(), chains.lengths, *(w.numpy() for w in weights[1:]))
+    d_flat = enumeration.tensors(backprop(gradient))
 
-    leaves = [tensor.clone().requires_grad_() for tensor in potentials.tensors()]
-    again = Potentials(*leaves[:1], np.array(LENGTHS), *leaves[1:], True)  # type: ignore[arg-type]
+    leaves = [tensor.clone().requires_grad_() for tensor in enumeration.tensors(potentials)]
+    again = Chain(*leaves[:1], np.array(LENGTHS), *leaves[1:])
     total: Any = 0.0
     row = 0
     for doc, T in enumerate(LENGTHS):
@@ -310,7 +313,9 @@ def test_loss_matches_enumeration() -> None:
             for n in ("emissions", "transitions", "start", "end")
         }
     )
-    leaves = [tensor.clone().double().requires_grad_() for tensor in potentials.tensors()]
+    leaves = [
+        tensor.clone().double().requires_grad_() for tensor in enumeration.tensors(potentials)
+    ]
     again = potentials._replace(
         emissions=leaves[0], transitions=leaves[1], start=leaves[2], end=leaves[3]
     )
@@ -355,7 +360,7 @@ def test_loss_matches_enumeration() -> None:
                 loss = loss - totals.log_softmax(0)[~has].logsumexp(0)
     found_loss, gradient = ner.get_loss(examples, potentials)
     assert found_loss == pytest.approx(loss.item(), rel=1e-5)
-    for d_found, d_right in zip(gradient.tensors(), torch.autograd.grad(loss, leaves)):
+    for d_found, d_right in zip(enumeration.tensors(gradient), torch.autograd.grad(loss, leaves)):
         assert_close(d_found.double(), d_right, atol=1e-4, rtol=1e-4)
     log_p = ner.encoding.gold(examples)[0]
     assert (log_p == -1).sum() == 2 * 2  # two tokens in the two layers of LOC
@@ -723,7 +728,7 @@ def test_calibration_applies_to_probability_over_all_layers() -> None:
     E = np.full((T, 9), -30.0)
     E[0, 0], E[0, [4, 8]] = 0.0, math.log(0.3 / 0.7)  # U-PER has a probability of 0.3 in each layer
     nothing = np.zeros((9, 9)), np.zeros(9), np.zeros(9)
-    potentials = Potentials(E, np.array([T]), *nothing, constrained=True)  # type: ignore[arg-type]
+    potentials = Chain(E, np.array([T]), *nothing)
     docs = [Doc(Vocab(), words=["a"])]
     together = 1 - 0.7**2
     posterior = chains.posterior(docs, potentials, False, 1.0, UNCHANGED)
@@ -800,7 +805,7 @@ def test_nbest_of_many_labels_returns_best_analyses() -> None:
     rng = np.random.default_rng(0)
     E = np.concatenate([np.zeros((1, 1)), rng.normal(size=(1, 6))], axis=1)
     nothing = np.zeros((7, 7)), np.zeros(7), np.zeros(7)
-    potentials = Potentials(E, np.array([1]), *nothing, constrained=True)  # type: ignore[arg-type]
+    potentials = Chain(E, np.array([1]), *nothing)
     docs = [Doc(Vocab(), words=["a"])]
     (ranked,) = chains.posterior(docs, potentials, False, 1.0, UNCHANGED).nbest(20)
     scores = sorted(

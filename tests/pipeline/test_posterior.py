@@ -18,8 +18,7 @@ import helpers
 from helpers import SCHEMES, Span
 from posteriors import LABELS, NEAR_ZERO, TEMPERATURES, Batch, batches, read
 from spacy_crf_ner import crf
-from spacy_crf_ner.ml.losses import nll_with_gradient
-from spacy_crf_ner.ml.potentials import NegativeSpan, Potentials
+from spacy_crf_ner.crf import Chain, NegativeSpan, constrain, nll_with_gradient
 from spacy_crf_ner.pipeline.platt_scaling import PlattScaling
 from spacy_crf_ner.pipeline.posterior import Posterior
 from spacy_crf_ner.pipeline.preset import DecodingConstraints
@@ -112,8 +111,8 @@ def test_probabilities_of_unknown_label_raises_key_error(scheme: str, label: str
     tags = TagScheme(scheme, tuple(known for known in LABELS if known != label))
     C = len(tags.tags)
     zeros = np.zeros(C, dtype="f")
-    potentials = Potentials(
-        np.zeros((1, C), dtype="f"), np.array([1]), np.zeros((C, C), dtype="f"), zeros, zeros, True
+    potentials = Chain(
+        np.zeros((1, C), dtype="f"), np.array([1]), np.zeros((C, C), dtype="f"), zeros, zeros
     )
     nothing = np.zeros(1, dtype=bool)
     posterior = Posterior(potentials, tags, DecodingConstraints(None, ~nothing, nothing))
@@ -158,8 +157,8 @@ def test_nbest_with_large_n_returns_all_entity_sets(scheme: str, T: int) -> None
     tags = TagScheme(scheme, LABELS)
     C = len(tags.tags)
     zeros = np.zeros(C, dtype="f")
-    potentials = Potentials(
-        np.zeros((T, C), dtype="f"), np.array([T]), np.zeros((C, C), dtype="f"), zeros, zeros, True
+    potentials = Chain(
+        np.zeros((T, C), dtype="f"), np.array([T]), np.zeros((C, C), dtype="f"), zeros, zeros
     )
     nothing, first = np.zeros(T, dtype=bool), np.arange(T) == 0
     (ranked,) = Posterior(potentials, tags, DecodingConstraints(None, first, nothing)).nbest(160)
@@ -176,8 +175,8 @@ def test_nbest_with_large_n_returns_all_entity_sets(scheme: str, T: int) -> None
 def test_nbest_with_n_below_one_raises(n: int) -> None:
     tags = TagScheme("bio", ("PER",))
     zeros = np.zeros(3, dtype="f")
-    potentials = Potentials(
-        np.zeros((1, 3), dtype="f"), np.array([1]), np.zeros((3, 3), dtype="f"), zeros, zeros, True
+    potentials = Chain(
+        np.zeros((1, 3), dtype="f"), np.array([1]), np.zeros((3, 3), dtype="f"), zeros, zeros
     )
     nothing = np.zeros(1, dtype=bool)
     with pytest.raises(ValueError, match="expected 1 or more"):
@@ -239,7 +238,7 @@ def corrections(draw: st.DrawFn, scores: st.SearchStrategy[float] = NEAR_ZERO) -
             label = draw(st.sampled_from(["", *batch.scheme.labels]))
             chosen = [label] if label else batch.scheme.labels
             wrong.append((doc, [(start, end, each) for each in chosen]))
-            negatives.append(NegativeSpan(doc, batch.scheme.exclusion_mask(start, end, label, T)))
+            negatives.append(NegativeSpan(doc, *batch.scheme.exclusion_mask(start, end, label, T)))
     return batch, np.array(gold, dtype=np.int64), wrong, negatives
 
 
@@ -249,9 +248,8 @@ def test_loss_with_negative_spans_and_missing_tags_matches_enumeration(
 ) -> None:
     """Also where the model gives a negative span all but e^-60 of the probability."""
     batch, gold, wrong, negatives = drawn
-    losses, gradient = nll_with_gradient(
-        batch.potentials, gold, batch.scheme.constraints, negatives
-    )
+    chain = constrain(batch.potentials, *batch.scheme.constraints)
+    losses, gradient = nll_with_gradient(chain, gold, negatives)
     expected, expected_gradient = enumerated_loss(batch, gold, wrong)
     np.testing.assert_allclose(losses, expected, atol=1e-4, rtol=1e-4)
     parts = (gradient.emissions, *gradient[2:5])
@@ -282,12 +280,12 @@ def test_negative_spans_of_confident_model_have_finite_loss_and_gradient(
         inside = slice(start - first, end - first)
         emissions[start:end][mask[inside]] += margin
     zeros = np.zeros(C, dtype="f")
-    potentials = Potentials(
-        emissions, np.array([T]), np.zeros((C, C), dtype="f"), zeros, zeros, constrained
-    )
-    negatives = [NegativeSpan(0, tags.exclusion_mask(start, end, "", T))]
+    chain = Chain(emissions, np.array([T]), np.zeros((C, C), dtype="f"), zeros, zeros)
+    if constrained:
+        chain = constrain(chain, *tags.constraints)
+    negatives = [NegativeSpan(0, *tags.exclusion_mask(start, end, "", T))]
     unknown = np.full(T, -1)
-    losses, gradient = nll_with_gradient(potentials, unknown, tags.constraints, negatives)
+    losses, gradient = nll_with_gradient(chain, unknown, negatives)
     assert 0.0 <= losses[0] < length * margin + 100
     # A difference of expected counts, at most 1 at each token.
     for part in (gradient.emissions, *gradient[2:5]):
@@ -298,31 +296,26 @@ def test_negative_spans_of_confident_model_have_finite_loss_and_gradient(
 def test_negative_span_loss_sums_only_over_span_windows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And once over each doc that has any: positions are counted, the tokens of all rows."""
-    positions: dict[str, list[int]] = {"log_messages": [], "log_partition": []}
+    """And once over each doc that has any: the tokens of each pass are counted."""
+    tokens: list[int] = []
 
-    def count(name: str) -> None:
-        function = getattr(crf, name)
+    def counted(chain: Chain) -> crf.ForwardBackward:
+        tokens.append(len(chain.emissions))
+        return crf.forward_backward(chain)
 
-        def counted(chain: crf.Chain) -> object:
-            positions[name].append(int(chain.mask.sum()))
-            return function(chain)
-
-        monkeypatch.setattr(crf, name, counted)
-
-    for name in positions:
-        count(name)
+    monkeypatch.setattr("spacy_crf_ner.crf.losses.forward_backward", counted)
     tags, T = TagScheme("biluo", ("PER", "LOC")), 1000
     C = len(tags.tags)
     zeros = np.zeros(C, dtype="f")
     emissions, transitions = np.zeros((3 * T, C), dtype="f"), np.zeros((C, C), dtype="f")
-    potentials = Potentials(emissions, np.array([T] * 3), transitions, zeros, zeros, True)
+    chain = Chain(emissions, np.array([T] * 3), transitions, zeros, zeros)
     negatives = [
-        NegativeSpan(doc, tags.exclusion_mask(*span, T))
+        NegativeSpan(doc, *tags.exclusion_mask(*span, T))
         for doc, span in [(0, (1, 2, "")), (0, (500, 501, "")), (2, (T - 2, T, ""))]
     ]
-    nll_with_gradient(potentials, np.zeros(3 * T, dtype=np.int64), tags.constraints, negatives)
-    assert positions["log_messages"] == [2 * T]
-    # A span of one token has 1 set, of two tokens 1 and 1 for each label; its window has one token
-    # more on either side, but not after the end.
-    assert positions["log_partition"] == [3 + 3 + 3, 1 * 3 + 1 * 3 + 3 * 3]
+    gold = np.zeros(3 * T, dtype=np.int64)
+    nll_with_gradient(constrain(chain, *tags.constraints), gold, negatives)
+    # All docs, those with negative spans, the windows of the spans, and their disjoint sets. A span
+    # of one token has 1 set, of two tokens 1 and 1 for each label; its window has one token more on
+    # either side, but not after the end.
+    assert tokens == [3 * T, 2 * T, 3 + 3 + 3, 1 * 3 + 1 * 3 + 3 * 3]

@@ -21,7 +21,7 @@ from enumeration import array
 from helpers import SCHEMES
 from pipelines import SENTENCES, TOK2VEC, make_examples, train
 from spacy_crf_ner import crf
-from spacy_crf_ner.ml.potentials import Potentials
+from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.pipeline.posterior import Posterior
 from spacy_crf_ner.pipeline.preset import preset_constraints
 from spacy_crf_ner.tags import TagScheme
@@ -165,7 +165,7 @@ def test_decode_with_preset_annotation_matches_enumeration(
         data.draw(st.composite(array)(enumeration.SMALL_SCORES, *shape))
         for shape in ((T, C), (C, C), (C,), (C,))
     ]
-    potentials = Potentials(arrays[0], np.array([T]), *arrays[1:], constrained=True)
+    potentials = Chain(arrays[0], np.array([T]), *arrays[1:])
     posterior = Posterior(
         potentials, tags, preset_constraints([annotation.doc()], tags, overwrite=False)
     )
@@ -693,13 +693,9 @@ def test_nbest_of_long_doc_has_finite_log_probability(trained: Language, T: int)
     best = [(ent.start, ent.end, ent.label_) for ent in ranked[0].ents]
     assert best == found(unsure(doc))
     # The best path, scored as what is predicted of all tokens at once.
-    trellis = ner.trellis(doc)
-    tags = torch.from_numpy(trellis.path)[None]
-    potentials = ner.model.predict([doc])
-    chain = crf.Chain(
-        *map(torch.from_numpy, potentials.chain(ner.scheme.constraints, temperature=30.0))
-    )
-    assert log_ps[0] == pytest.approx(crf.log_likelihood(chain, tags).item(), abs=1e-6)
+    chain = crf.constrain(ner.model.predict([doc]).at(30.0), *ner.scheme.constraints)
+    (loss,) = crf.negative_log_likelihood(chain, ner.trellis(doc).path)
+    assert log_ps[0] == pytest.approx(-loss, abs=1e-6)
 
 
 def test_analyses_share_one_forward_backward_pass(

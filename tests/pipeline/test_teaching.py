@@ -15,15 +15,17 @@ from spacy.tokens import Doc
 from spacy.training import Example
 from torch import Tensor
 
+import enumeration
 from helpers import SCHEMES, span_sets, write
 from pipelines import TOK2VEC, make_examples, train
+from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.ml.potentials import SCORES, Potentials
 from spacy_crf_ner.pipeline.calibration import platt_scaling
 from spacy_crf_ner.pipeline.queries import teacher_scores
 from spacy_crf_ner.pipeline.teaching import KEY, Lesson, Teacher, probable_entities
 from spacy_crf_ner.tags import TagScheme
 
+SCORES = ("emissions", "transitions", "start", "end")
 LABELS = ("A", "B")
 LENGTHS = (3, 1)
 NESTED = {"entities": "overlapping", "layers": 2}
@@ -120,7 +122,7 @@ def test_divergence_and_gradient_match_enumeration(teacher, student, temperature
     there = as_teacher(shuffled(given, theirs.tags, reverse.tags), teacher, LABELS[::-1])
     egs = examples(nlp, [there], temperature=temperature)
     lengths = np.array(LENGTHS)
-    loss, gradient = ner.get_loss(egs, Potentials(lengths=lengths, constrained=True, **mine))
+    loss, gradient = ner.get_loss(egs, Chain(lengths=lengths, **mine))
 
     own = [tensor.requires_grad_() for tensor in leaves(mine)]
     expected = temperature**2 * sum(
@@ -142,9 +144,7 @@ def test_loss_of_two_teachers_with_different_schemes_matches_mixture():
     mine = draw(len(ours.tags), 2)
     nlp, ner = component("biluo")
     egs = examples(nlp, [as_teacher(g, s.name) for g, s in zip(given, schemes)])
-    loss, gradient = ner.get_loss(
-        egs, Potentials(lengths=np.array(LENGTHS), constrained=True, **mine)
-    )
+    loss, gradient = ner.get_loss(egs, Chain(lengths=np.array(LENGTHS), **mine))
 
     own = [tensor.requires_grad_() for tensor in leaves(mine)]
     cross_entropy, mean = torch.zeros(()), torch.zeros(())
@@ -171,11 +171,11 @@ def test_loss_of_overlapping_entities_equals_sum_over_chains(student):
     _, other = component("bio", LABELS[::-1], **settings)
     given, mine = draw(len(other.scheme.tags), 1), draw(len(ner.scheme.tags), 2)
     lengths = np.array(LENGTHS)
-    scores = Potentials(lengths=lengths, constrained=True, **mine)
+    scores = Chain(lengths=lengths, **mine)
     egs = examples(nlp, [as_teacher(given, "bio", LABELS[::-1], **settings)])
     loss, _ = ner.get_loss(egs, scores)
 
-    theirs, _ = other.encoding.split(Potentials(lengths=lengths, constrained=True, **given))
+    theirs, _ = other.encoding.split(Chain(lengths=lengths, **given))
     ours, _ = ner.encoding.split(scores)
     expected = 0.0
     first = np.cumsum(theirs.lengths) - theirs.lengths
@@ -186,7 +186,7 @@ def test_loss_of_overlapping_entities_equals_sum_over_chains(student):
         pairs = (theirs, row), (ours, same)
         p, q = (
             [x.double() for x in (E[first[r] : first[r] + T], A[r], start[r], end[r])]
-            for (E, A, start, end), r in ((x.tensors(), r) for x, r in pairs)
+            for (E, A, start, end), r in ((enumeration.tensors(x), r) for x, r in pairs)
         )
         schemes = TagScheme("bio", ("",)), TagScheme(student, ("",))
         expected += divergence(p, q, *schemes, 1.0).item()
@@ -223,7 +223,7 @@ def test_crf_loss_with_equal_teacher_is_zero(entities, decoder):
 def test_loss_interpolates_gold_and_teacher_loss_by_weight():
     nlp, ner = component("biluo")
     tags = len(ner.scheme.tags)
-    scores = Potentials(lengths=np.array(LENGTHS), constrained=True, **draw(tags, 2))
+    scores = Chain(lengths=np.array(LENGTHS), **draw(tags, 2))
     taught = as_teacher(draw(tags, 1), "biluo")
     gold = [[(0, 3, "A")], None]  # the second doc is not annotated
 
@@ -270,7 +270,7 @@ def test_probable_entities_have_mean_posterior_above_half(teachers, entities, sh
     expected = {}
     for common, (emissions,) in outputs:
         A, start, end = common.transitions, common.start, common.end
-        potentials = Potentials(emissions, np.array([len(doc)]), A, start, end, True)
+        potentials = Chain(emissions, np.array([len(doc)]), A, start, end)
         posterior = ner.encoding.posterior([doc], potentials, True, 1.0, platt_scaling(ner))
         for span, p in posterior.candidates(np.full(len(ner.labels), 1e-6))[0]:
             expected[span] = expected.get(span, 0.0) + p / teachers
@@ -334,7 +334,7 @@ def test_teacher_with_other_labels_or_entities_raises(labels, settings, entities
     nlp, ner = component("biluo", entities=entities)
     _, other = component("biluo", labels, **settings)
     C = len(other.scheme.tags)
-    mine = Potentials(lengths=np.array(LENGTHS), constrained=True, **draw(9, 1))
+    mine = Chain(lengths=np.array(LENGTHS), **draw(9, 1))
     egs = examples(nlp, [as_teacher(draw(C, 1), "biluo", labels, **settings)])
     with pytest.raises(InputError, match=message):
         ner.get_loss(egs, mine)
@@ -344,7 +344,7 @@ def test_teacher_with_other_labels_or_entities_raises(labels, settings, entities
 def test_teacher_rows_not_matching_tokens_raise(teacher):
     nlp, ner = component("bio")
     scores = draw(5, 1)
-    mine = Potentials(lengths=np.array(LENGTHS), constrained=True, **scores)
+    mine = Chain(lengths=np.array(LENGTHS), **scores)
     egs = examples(nlp, [as_teacher(scores, "bio")] * 2)
     first, second = (eg.reference.user_data[KEY].emissions for eg in egs)
     first[teacher], second[teacher] = second[teacher], first[teacher]
@@ -376,12 +376,12 @@ def test_loss_with_teachers_per_doc_equals_sum_over_docs(settings, scheme):
     lengths = np.array([len(eg.predicted) for eg in egs])
     mine = draw(len(ner.scheme.tags), 2)
     mine["emissions"] = rng.normal(0, 1.5, (lengths.sum(), len(ner.scheme.tags))).astype("f")
-    loss, gradient = ner.get_loss(egs, Potentials(lengths=lengths, constrained=True, **mine))
+    loss, gradient = ner.get_loss(egs, Chain(lengths=lengths, **mine))
     alone = []
     for eg, E in zip(egs, np.split(mine["emissions"], lengths.cumsum()[:-1])):
         one = {**mine, "emissions": E}
         own_length = np.array([len(E)])
-        alone.append(ner.get_loss([eg], Potentials(lengths=own_length, constrained=True, **one)))
+        alone.append(ner.get_loss([eg], Chain(lengths=own_length, **one)))
     assert loss == pytest.approx(sum(each for each, _ in alone), rel=1e-6)
     together = np.concatenate([each.emissions for _, each in alone])
     np.testing.assert_allclose(gradient.emissions, together, atol=1e-5)
@@ -394,7 +394,7 @@ def test_loss_with_teachers_per_doc_equals_sum_over_docs(settings, scheme):
 def test_batch_with_different_kinds_of_teachers_raises(fault):
     nlp, ner = component("bio")
     scores = draw(5, 1)
-    mine = Potentials(lengths=np.array(LENGTHS), constrained=True, **scores)
+    mine = Chain(lengths=np.array(LENGTHS), **scores)
     egs = examples(nlp, [as_teacher(scores, "bio")] * 2)
     data = egs[1].reference.user_data
     if fault == "none":

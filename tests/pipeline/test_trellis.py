@@ -23,61 +23,67 @@ from spacy_crf_ner.crf import Chain, trellis, viterbi
 
 def best_beginnings(case: Case, b: int, t: int, c: int) -> tuple[float, list[int]]:
     """Enumerate the legal paths of doc b up to token t that end in tag c, with no end score."""
-    C = case.free.emissions.shape[2]
-    E, A, start = case.free.emissions[b, : t + 1], case.free.transitions, case.free.start
-    paths, scores = enumeration.scored_paths(E, A, start, torch.zeros(C))
-    legal = enumeration.is_legal(paths, case.follows, case.first, torch.ones(C, dtype=torch.bool))
-    legal &= case.allowed[b, torch.arange(t + 1), paths].all(1) & (paths[:, -1] == c)
+    C = case.free.emissions.shape[1]
+    rows = slice(case.rows[b].start, case.rows[b].start + t + 1)
+    scores = case.free.emissions[rows], *case.free[2:4], np.zeros(C, "f")
+    paths, totals = enumeration.scored_paths(*map(torch.from_numpy, scores))
+    limits = case.follows, case.first, np.ones(C, dtype=bool)
+    legal = enumeration.is_legal(paths, *map(torch.from_numpy, limits))
+    allowed = torch.from_numpy(case.allowed[rows])
+    legal &= allowed[torch.arange(t + 1), paths].all(1) & (paths[:, -1] == c)
     if not legal.any():
         return -float("inf"), []
-    return scores[legal].max().item(), best_path(paths[legal], scores[legal])
+    return totals[legal].max().item(), best_path(paths[legal], totals[legal])
 
 
 @given(cases(TIES))
 def test_scores_and_backpointers_match_enumeration_of_prefixes(case: Case) -> None:
     best, backpointers = trellis(case.chain)
     assert best.shape == backpointers.shape == case.free.emissions.shape
-    for b, length in enumerate(case.lengths):
-        for t in range(length):
-            for c in range(best.shape[2]):
+    for b, rows in enumerate(case.rows):
+        for t, row in enumerate(range(rows.start, rows.stop)):
+            for c in range(best.shape[1]):
                 score, path = best_beginnings(case, b, t, c)
-                assert best[b, t, c].item() == score
-                assert backpointers[b, t, c] == (path[-2] if len(path) > 1 else -1)
+                assert best[row, c] == score
+                assert backpointers[row, c] == (path[-2] if len(path) > 1 else -1)
 
 
-def follow(chain: Chain, b: int, best: np.ndarray, backpointers: np.ndarray) -> list[int]:
+def follow(end: np.ndarray, best: np.ndarray, backpointers: np.ndarray) -> list[int]:
     """Walk along the back-pointers of a doc, from its best last tag."""
-    length = int(chain.mask[b].sum())
-    path = [int((best[b, length - 1] + chain.arrays().end).argmax())]
-    for t in range(length - 1, 0, -1):
-        path.append(int(backpointers[b, t, path[-1]]))
+    path = [int((best[-1] + end).argmax())]
+    for pointers in backpointers[:0:-1]:
+        path.append(int(pointers[path[-1]]))
     return path[::-1]
 
 
 @given(cases(SMALL_SCORES))
 def test_backpointers_match_viterbi_path(case: Case) -> None:
     best, backpointers = trellis(case.chain)
-    tags, _ = viterbi(case.chain)
-    for b, length in enumerate(case.lengths):
-        if length and len(case.legal_paths(b)[1]):
-            assert follow(case.chain, b, best, backpointers) == tags[b, :length].tolist()
+    tags = viterbi(case.chain)
+    for b, rows in enumerate(case.rows):
+        if case.lengths[b] and len(case.legal_paths(b)[1]):
+            walked = follow(case.chain.end, best[rows], backpointers[rows])
+            assert walked == tags[rows].tolist()
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_backpointers_match_torchcrf_decode(seed: int) -> None:
     torch.manual_seed(seed)
-    B, T, C = 3, 1 + seed, 5
+    T, C = 1 + seed, 5
     oracle = torchcrf.CRF(C, batch_first=True)
     for parameter in oracle.parameters():
         torch.nn.init.normal_(parameter)
-    lengths = torch.tensor([T, 1 + seed // 2, 1])
-    emissions, mask = 3 * torch.randn(B, T, C), torch.arange(T)[None, :] < lengths[:, None]
-    scores = (oracle.transitions, oracle.start_transitions, oracle.end_transitions)
-    chain = Chain(emissions, *scores, mask)
-    best, backpointers = trellis(chain)
+    lengths = [T, 1 + seed // 2, 1]
+    parts = [3 * torch.randn(length, C) for length in lengths]
+    kinds = oracle.transitions, oracle.start_transitions, oracle.end_transitions
+    scores = (x.detach().numpy() for x in (torch.cat(parts), torch.tensor(lengths), *kinds))
+    chain = Chain(*scores)
+    ends = np.cumsum(lengths)[:-1]
+    of_docs = zip(*(np.split(found, ends) for found in trellis(chain)))
     with torch.no_grad():
-        expected = oracle.decode(emissions, mask)
-    assert [follow(chain, b, best, backpointers) for b in range(B)] == expected
+        masks = [torch.ones(1, length, dtype=torch.bool) for length in lengths]
+        expected = [oracle.decode(part[None], mask)[0] for part, mask in zip(parts, masks)]
+    assert [follow(chain.end, *of_doc) for of_doc in of_docs] == expected
 
 
 # Of docs with bounds
