@@ -16,7 +16,8 @@ from ..input_error import InputError
 from ..ml.onnx_shim import require_trainable
 from ..pipeline.crf_ner import CRFEntityRecognizer
 from ..pipeline.gold import count_entities
-from ..pipeline.lookup import read_by_earlier, recognizer
+from ..pipeline.lookup import read_by_earlier, recognizer, recognizers
+from ..pipeline.settings import current_settings
 from ..training.cross_validation import divide, require_not_frozen, train_folds, with_corpora
 from ..training.taught_shard import as_example
 from .shards import LoadedTeacher
@@ -64,6 +65,10 @@ class FoldTeachers:
         digest = blake2b(DocBin(docs=self.docs, store_user_data=True).to_bytes(), digest_size=8)
         settings = [f"{folds}", *(teacher.pipe.name for teacher in teachers)]
         settings += [config.to_str() for config in self.configs]
+        for nlp in (teacher.nlp for teacher in teachers):  # they may have changed since the config
+            for name in recognizers(nlp):
+                changed = current_settings(recognizer(nlp, name))
+                settings.append(json.dumps(changed, sort_keys=True))
         settings.append(json.dumps(versions(PACKAGES)))
         digest.update("\n".join(settings).encode())
         self.folder = output / digest.hexdigest()

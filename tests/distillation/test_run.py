@@ -845,3 +845,17 @@ def test_distill_student_with_source_or_tokenizer_init_raises(
     config.to_disk(student)
     with pytest.raises(InputError, match=message):
         distill([teacher], [], tmp_path / "out", student)
+
+
+def test_folds_of_teacher_with_a_changed_setting_are_others(
+    trained: Language, tmp_path: Path
+) -> None:
+    gold = tmp_path / "gold.spacy"
+    DocBin(docs=[eg.reference for eg in make_examples(trained)]).to_disk(gold)
+    trained.to_disk(tmp_path / "teacher")
+    found = []
+    for disabled in ([], [], ["GPE"]):
+        teacher = shards.LoadedTeacher(str(tmp_path / "teacher"), -1, None, None)
+        teacher.pipe.disabled_labels = disabled
+        found.append(folds.FoldTeachers([teacher], [str(gold)], 2, tmp_path / "folds").folder)
+    assert found[0] == found[1] != found[2]
