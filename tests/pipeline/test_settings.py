@@ -156,10 +156,11 @@ def test_stored_cfg_contains_only_labels_encoding_fits_and_hashes(saved: Path) -
 def test_a_setting_that_is_changed_is_saved(
     changed: Language, tmp_path: Path, name: str, value: Any, how: str
 ) -> None:
-    nlp, default = changed, getattr(ner_of(changed), name)
+    nlp, default, config = changed, getattr(ner_of(changed), name), changed.config.to_str()
     assert default != value
     try:
         setattr(ner_of(nlp), name, value)
+        assert nlp.config.to_str() == config
         assert value_of(ner_of(stored(nlp, how, tmp_path)), name) == value
     finally:
         setattr(ner_of(nlp), name, default)
