@@ -177,8 +177,7 @@ def test_fit_span_threshold_maximizes_expected_f_score(unsure: Any, case: str, b
             others.append(expected_f_score(unsure, docs, beta))
         assert min(others) < max(others) <= best + 1e-6
     finally:
-        ner.temperature = ner.platt_slope = ner.platt_intercept = None
-        ner.span_threshold = 0.4
+        ner.temperature = ner.platt_slope = ner.platt_intercept = ner.span_threshold = None
         ner.thresholds, ner.overwrite = {}, False
 
 

@@ -469,7 +469,7 @@ def test_label_threshold_and_f_score_decoding_select_spans(learned: Language) ->
         ner.thresholds, ner.decode, ner.span_threshold = {}, "f_score", 0.5
         assert set(found(learned(Doc(learned.vocab, words=WORDS)))) == everything
     finally:
-        ner.thresholds, ner.decode, ner.span_threshold = {}, "viterbi", 0.4
+        ner.thresholds, ner.decode, ner.span_threshold = {}, "viterbi", None
 
 
 def test_confidences_match_posteriors_nbest_and_trellis(learned: Language) -> None:
