@@ -20,9 +20,11 @@ from .chain import FORBIDDEN, Chain, Ints, TimeMajor, sum_by
 Floats = NDArray[np.float64]
 
 # The smallest float64 is 1e-308. A sum of at least 1e-150 stays exact: the scores of one token
-# lower it by a factor of at most e^200 = 1e87, a division by the total by at most e^46 = 1e20.
+# lower it by a factor of at most e^200 = 1e87, a division by the total by at most e^46 = 1e20. Sums
+# are rescaled before the scores of several tokens can lower them by e^300 = 1e130.
 SMALLEST = 1e-150
 MAX_SPREAD = 200.0
+MAX_FALL = 300.0
 MAX_RISE = 46.0
 
 CHUNK = 4096  # pairs of tokens that are counted at once, to keep their copies small
@@ -220,7 +222,7 @@ class Scaled(ForwardBackward):
         self.arrive, self.K, start, end = (np.exp(scores, out=scores) for scores in kinds)
         # A token lowers sums by a factor of at most e^spread, and raises them by at most C.
         rise = math.log(self.K.shape[-1] + 1)
-        every = max(1, int(min(MAX_SPREAD / (spread + 1), MAX_RISE / rise)))
+        every = max(1, int(min(MAX_FALL / (spread + 1), MAX_RISE / rise)))
 
         with np.errstate(all="ignore"):  # checked below
             norms = self._forward(start, every)
@@ -255,14 +257,14 @@ class Scaled(ForwardBackward):
         self.beta = np.empty_like(self.alpha)
         self.beta[self.order.last] = end
         arrive, sums, counts = self._steps(self.arrive), self._steps(self.beta), self.order.counts
-        onward = self.K.swapaxes(-1, -2)
+        onward, after = self.K.swapaxes(-1, -2), None
         for t in range(len(counts) - 1, -1, -1):
-            if t + 1 < len(counts):
-                _move(arrive[t + 1], onward, sums[t][: counts[t + 1]])
-            here = arrive[t]
-            here *= sums[t]
+            if after is not None:
+                _move(after, onward, sums[t][: counts[t + 1]])
+            after = arrive[t]
+            after *= sums[t]
             if t in norms:
-                here /= norms[t]
+                after /= norms[t]
 
     def _steps(self, values: Floats) -> list[Floats]:
         """Split by position."""
