@@ -181,7 +181,9 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         """Add a label; return 1, or 0 if it exists. An initialized model gets tags with low scores.
 
         Entities and confidences do not change before an update with a gold entity of the label.
-        Raises InputError for an empty label, and for one that begins with "!".
+
+        Raises:
+            InputError: For an empty label, and for one that begins with "!".
         """
         checks.require_label(self.name, label)
         if label in self.labels:

@@ -24,12 +24,12 @@ Analysis = tuple[tuple[SpanOffsets, ...], float]
 class OverlappingPosterior:
     """The posterior distribution over the entities of each doc, with a chain for each label.
 
-    As `Posterior`, for entities that overlap.
-
-    posterior: Of the B * M chains, which have one label, ANY, and are not calibrated.
-    labels, layers: The labels, and the number K of chains that each has.
-    platt: Calibrates the probabilities of entities.
-    presets: Preset entities of each doc. They are not predicted in any layer.
+    Args:
+        posterior: Of the B * M chains, which have one label, ANY, and are not calibrated.
+        labels: The labels, and the number K of chains that each has.
+        layers: The labels, and the number K of chains that each has.
+        platt: Calibrates the probabilities of entities.
+        presets: Preset entities of each doc. They are not predicted in any layer.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class OverlappingPosterior:
         return [sorted(set(found)) for found in self._by_doc(self._posterior.decode())]
 
     def nbest(self, n: int) -> list[list[tuple[list[SpanOffsets], float]]]:
-        """Find the n most probable analyses of each doc, as `Posterior`.
+        """Find the n most probable analyses of each doc, with their log probabilities.
 
         With several layers, the same entities can be in other layers. Their probability is the sum
         over the most probable ways, so too low; where a model is unsure, the order may be wrong.
@@ -77,7 +77,7 @@ class OverlappingPosterior:
         return result
 
     def entropy(self) -> NDArray[np.float64]:
-        """Compute the entropy of each doc, as `Posterior`.
+        """Compute the entropy of the distribution over all analyses of each doc: (B,), in nats.
 
         With several layers, it also counts which layer has an entity, so it is slightly too high.
         """
@@ -93,7 +93,8 @@ class OverlappingPosterior:
     def probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
         """Compute for each span of each doc the probability that a layer of its label has it.
 
-        Raises KeyError for an unknown label.
+        Raises:
+            KeyError: For an unknown label.
         """
         asked = []
         for of_doc in spans:
@@ -114,7 +115,7 @@ class OverlappingPosterior:
         return result
 
     def candidates(self, thresholds: NDArray[np.float64]) -> list[list[Candidate]]:
-        """Find all spans with at least this probability, as `Posterior`."""
+        """Find all spans with at least the probability of their label, (L,); they may overlap."""
         # A span may have it from several layers together. Those found are compared at the end.
         lowest = self._platt.invert(thresholds.min(keepdims=True)) * (1 - 1e-9)
         lowest = 1 - (1 - lowest) ** (1 / self._layers)

@@ -22,8 +22,10 @@ LAPSES = 0.1
 class PlattScaling(NamedTuple):
     """From the posterior probabilities of spans to calibrated ones, in the same order.
 
-    slope: Multiplies the log odds, above 0. intercept: Is added to them. ceiling: Multiplies the
-        probability that results, up to 1.
+    Attributes:
+        slope: Multiplies the log odds, above 0.
+        intercept: Is added to them.
+        ceiling: Multiplies the probability that results, up to 1.
     """
 
     slope: float = 1.0
@@ -57,9 +59,11 @@ def fit_platt_scaling(
     The ceiling depends on the number of entities alone: even if the model was sure of all of them,
     and right, some others will be wrong. It is the expected share of right ones after that.
 
-    p: Posterior probabilities of S spans (S,), above 0. correct: (S,), 0 or 1.
-    entities: The number of gold entities in their docs.
-    name: The name of the component, for messages.
+    Args:
+        p: Posterior probabilities of S spans (S,), above 0.
+        correct: (S,), 0 or 1.
+        entities: The number of gold entities in their docs.
+        name: The name of the component, for messages.
 
     Warns if spans with a higher posterior are less often entities; then only the ceiling is fitted.
     """

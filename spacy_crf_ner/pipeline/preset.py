@@ -26,10 +26,11 @@ IOB_MISSING, IOB_INSIDE, IOB_OUTSIDE, IOB_BEGIN = range(4)
 class DecodingConstraints:
     """Constraints on decoding the docs of a batch.
 
-    allowed: (N, C) bool, the tags that are allowed at the tokens; None for all.
-    boundaries: (N,) bool, tokens that cannot continue an entity: sentence starts, first tokens, and
-        those that begin preset entities or follow them.
-    preset: (N,) bool, tokens whose annotation is kept, not predicted.
+    Attributes:
+        allowed: (N, C) bool, the tags that are allowed at the tokens; None for all.
+        boundaries: (N,) bool, tokens that cannot continue an entity: sentence starts, first tokens,
+            and those that begin preset entities or follow them.
+        preset: (N,) bool, tokens whose annotation is kept, not predicted.
     """
 
     allowed: NDArray[np.bool_] | None
@@ -55,10 +56,11 @@ def preset_constraints(
     IO, which do not mark the end of an entity, it contains no whitespace either. Marks of no width
     are as whitespace. A preset entity that breaks these rules is kept, with a warning.
 
-    overwrite: Whether to ignore entities and outside tokens of the docs.
-    possible: (M, C) bool, the tags that may be predicted in each of the M chains of a doc; None for
-        all. Preset entities may have others.
-    chains: Returns the preset entities of each chain of a doc; None for one chain with all.
+    Args:
+        overwrite: Whether to ignore entities and outside tokens of the docs.
+        possible: (M, C) bool, the tags that may be predicted in each of the M chains of a doc; None
+            for all. Preset entities may have others.
+        chains: Returns the preset entities of each chain of a doc; None for one chain with all.
     """
     if chains is None:
         presets: list[Sequence[Preset]] = [[[(ent, ent.label_) for ent in d.ents]] for d in docs]

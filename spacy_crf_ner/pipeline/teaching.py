@@ -33,8 +33,14 @@ class Teacher:
 
     All scores of a teacher are divided by the temperature that was fitted to it.
 
-    scheme, labels, entities, layers: As for the component. The labels are in the order of the tags.
-    transitions: (C, C), [from, to]. start, end: (C,).
+    Attributes:
+        scheme: The name of the tag scheme.
+        labels: The labels, in the order of the tags.
+        entities: "flat" or "overlapping".
+        layers: The number of chains of each label.
+        transitions: Scores of tag pairs, [from, to]: (C, C).
+        start: Scores of first tags: (C,).
+        end: Scores of last tags: (C,).
     """
 
     scheme: str
@@ -91,10 +97,11 @@ class Teacher:
 class Lesson(NamedTuple):
     """What the teachers of a doc say, and how much it counts.
 
-    teachers: Of one kind each for all docs of a corpus; one object for all docs of a teacher.
-    emissions: (T, C) for each teacher, with a row for each predicted token.
-    weight: Of the divergence from the teachers; the weight of the gold entities is 1 - weight.
-    temperature: Divides the scores of the teachers and of the student.
+    Attributes:
+        teachers: Of one kind each for all docs of a corpus; one object for all docs of a teacher.
+        emissions: Scores of the tags at the predicted tokens, by each teacher: (T, C).
+        weight: Of the divergence from the teachers; the weight of the gold entities is 1 - weight.
+        temperature: Divides the scores of the teachers and of the student.
     """
 
     teachers: Sequence[Teacher]
@@ -106,10 +113,12 @@ class Lesson(NamedTuple):
 def find_lessons(examples: Sequence[Example], name: str) -> list[Lesson]:
     """Return the lessons of examples; none if no gold doc has one.
 
-    name: The name of the component, for messages.
+    Args:
+        name: The name of the component, for messages.
 
-    Raises InputError for lessons that only some docs have, or of other kinds of teachers, and for
-    one that does not have a row for each token.
+    Raises:
+        InputError: For lessons that only some docs have, or of other kinds of teachers, and for one
+            that does not have a row for each token.
     """
     found: list[Any] = [eg.reference.user_data.get(KEY) for eg in examples]
     if all(lesson is None for lesson in found):

@@ -25,8 +25,8 @@ def fit_temperature(batches: Sequence[Batch], entities: int) -> float:
     entities it is at least 1.
 
     Args:
-        batches: Chain, gold tags and ambiguous tags of docs, as `crf.nll_with_gradient` takes
-            them.
+        batches: Potentials of docs, with illegal transitions forbidden; their gold tags, negative
+            where they are missing; and the tags that the gold tag "O" may stand for.
         entities: The number of gold entities in these docs.
 
     Source: Guo et al. (2017), ICML, for the likelihood.
