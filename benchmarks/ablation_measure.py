@@ -40,7 +40,7 @@ def measure(model: Path, test: Path, gpu_id: int = -1) -> dict[str, Any]:
     if gpu_id >= 0:
         require_gpu(gpu_id)
     nlp = spacy.load(model)
-    if nlp.get_pipe(COMPONENT).decode == "f_score":
+    if nlp.get_pipe(COMPONENT).decode == "max_expected_f":
         dev = Corpus(test.with_name("dev.spacy"))
         calibrate(nlp, list(dev(nlp)), COMPONENT, f_beta=1.0)
     examples = list(Corpus(test)(nlp))

@@ -31,7 +31,7 @@ from spacy.training import Corpus, Example
 from spacy.training.batchers import minibatch_by_padded_size
 from spacy.util import load_config
 
-from inputs import of_transformer, require_same
+from inputs import check_same, of_transformer
 from spacy_crf_ner import crf, data
 from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
@@ -308,7 +308,7 @@ def _convert(source: Path, folder: Path) -> None:
         else:
             split = data.Split(by="sentences")  # as in docs/benchmarks.md
             data.convert(source, folder, nlp=spacy.blank("en"), split=split)
-    require_same(folder.parent, {f"corpus {folder.name}": source})
+    check_same(folder.parent, {f"corpus {folder.name}": source})
 
 
 def _make_incomplete(source: Path, folder: Path, kind: str, limit: int) -> None:
@@ -362,7 +362,7 @@ class _Training(NamedTuple):
     def trained(self) -> Path:
         """Train, unless done already; return the folder of the pipeline."""
         transformer = of_transformer(self.transformer)
-        require_same(self.out, {f"config {self.config.stem}": self.config, **transformer})
+        check_same(self.out, {f"config {self.config.stem}": self.config, **transformer})
         budget = (self.transformer, self.steps, self.rate, self.seed)
         run = run_name(*budget, self.evaluate_every, self.gpu_id)
         folder = self.out / f"{self.corpus}_{self.config.stem}_{run}"

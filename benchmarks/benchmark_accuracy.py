@@ -1,4 +1,4 @@
-"""F1 of crf_ner and other recognisers on several corpora."""
+"""F1 of crf_ner and other recognizers on several corpora."""
 
 import os
 import statistics
@@ -27,7 +27,7 @@ from benchmark_speed import (
     recipes,
     scores,
 )
-from inputs import of_transformer, require_same
+from inputs import check_same, of_transformer
 
 CORPORA = "wnut17,gmb,wikigold,re3d,anem"
 BATCH_SIZE = 64
@@ -74,7 +74,7 @@ def accuracy(
     out.mkdir(parents=True, exist_ok=True)
     runs = _Runs(out, peers, transformer, steps, evaluate_every=evaluate_every, gpu_id=gpu_id)
     chosen = [system for system in SYSTEMS if only in system.name]
-    require_same(out, {**recipes(chosen), **of_transformer(transformer)})
+    check_same(out, {**recipes(chosen), **of_transformer(transformer)})
     for corpus in corpora.split(","):
         of_corpus = _prepared(folder / corpus, out)
         for system in chosen:

@@ -21,7 +21,7 @@ from spacy.vocab import Vocab
 from thinc.api import Config
 
 from benchmark import ROOT, Gpu, Transformer, _convert, _print_machine, device_name
-from inputs import of_transformer, require_same
+from inputs import check_same, of_transformer
 from spacy_crf_ner.active_learning import STRATEGIES, Options, Unit, review
 from spacy_crf_ner.active_learning.ranking import identify, rank_texts
 from spacy_crf_ner.atomic import atomic_write
@@ -55,7 +55,7 @@ def active_learning(
     sentences: Annotated[int, typer.Option(help="Sentences to begin with.")] = 100,
     tokens: Annotated[int, typer.Option(help="Tokens annotated in a round.")] = 2500,
     questions: Annotated[int, typer.Option(help="Questions about spans in a round.")] = 300,
-    repeats: Annotated[int, typer.Option(help="As for `suggest`.")] = 3,
+    max_per_surface: Annotated[int, typer.Option(help="As for `suggest`.")] = 3,
     strategies: Annotated[
         str, typer.Option(help=f"Comma-separated; {SPANS}: questions about spans.")
     ] = ",".join((*STRATEGIES, SPANS)),
@@ -72,12 +72,12 @@ def active_learning(
     _print_machine(gpu_id)
     _convert(folder / corpus, out / corpus)
     base = _read_config(config, transformer)
-    require_same(out, {f"config {config.stem}": config})
+    check_same(out, {f"config {config.stem}": config})
     key = {"device": device_name(gpu_id), "config": config.stem, "steps": steps, "batch": tokens}
-    key |= {"repeats": repeats, "begin": sentences, "questions": questions}
+    key |= {"repeats": max_per_surface, "begin": sentences, "questions": questions}
     if base["paths"].get("transformer"):
         key = {"transformer": Path(transformer).name, **key}
-        require_same(out, of_transformer(transformer))
+        check_same(out, of_transformer(transformer))
     simulation = _Simulation(out, {"corpus": corpus, **key}, base, gpu_id)
     for seed in map(int, seeds.split(",")):
         simulation.whole(seed)
@@ -100,7 +100,7 @@ class _Simulation:
     def __init__(self, out: Path, key: Row, base: Config, gpu_id: int = -1) -> None:
         self.file, self.key, self.base = out / "active_learning.jsonl", key, base
         self.gpu_id = gpu_id
-        self.steps, self.tokens, self.repeats = key["steps"], key["batch"], key["repeats"]
+        self.steps, self.tokens, self.max_per_surface = key["steps"], key["batch"], key["repeats"]
         self.sentences, self.questions = key["begin"], key["questions"]
         self.train, self.test = (
             _read(out / key["corpus"] / f"{part}.spacy") for part in ("train", "test")
@@ -163,8 +163,8 @@ class _Simulation:
             unit=SPANS if spans else "docs",
             strategy="entropy" if spans else strategy,
             budget=None if spans else self.tokens,
-            repeats=self.repeats,
-            sample=0.0,
+            max_per_surface=self.max_per_surface,
+            random_share=0.0,
             seed=seed,
         )
         found, texts = rank_texts(

@@ -1,4 +1,4 @@
-"""Promises of recall on real corpora: what they keep, and what they cost."""
+"""Guarantees of recall on real corpora: what they keep, and what they cost."""
 
 import random
 from itertools import product
@@ -33,7 +33,7 @@ def coverage(
         list[Path], typer.Option("--corpus", help="Folder with dev.spacy and test.spacy, for each.")
     ],
 ) -> None:
-    """Promise recall on random halves of dev and test, and measure it on the others.
+    """Guarantee recall on random halves of dev and test, and measure it on the others.
 
     Candidates are spans by their posterior, and by the mean of the marginals of their tags.
     """

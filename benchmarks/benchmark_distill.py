@@ -20,7 +20,7 @@ from spacy.vocab import Vocab
 from benchmark import ROOT, _spacy
 from benchmark_accuracy import CORPORA, _spread, known_row
 from benchmark_speed import _prepared
-from inputs import require_same
+from inputs import check_same
 from spacy_crf_ner.evaluation.calibration import reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.training.calibration import without_calibration
@@ -37,13 +37,13 @@ class Condition(NamedTuple):
     gold: The part of the corpus with gold entities: "train" or "tenth".
     texts: Train parts whose texts the teacher reads besides: "pool" for all other corpora, "rest"
         for what is not in the tenth; "" for none.
-    is_taught: Whether a teacher reads the docs.
+    has_teacher: Whether a teacher reads the docs.
     folds: Of the gold docs, for teachers that have not seen what they read; 0: the teacher has.
     """
 
     gold: str
     texts: str
-    is_taught: bool
+    has_teacher: bool
     folds: int = 0
 
 
@@ -77,7 +77,7 @@ def distillation(
     """
     inputs = {f"config {s}": ROOT / "configs" / f"{s}.cfg" for s in students.split(",")}
     inputs |= {f"teacher of {name}": teachers / name for name in corpora.split(",")}
-    require_same(out, inputs)
+    check_same(out, inputs)
     runs = _Runs(out, steps, weight, temperature)
     prepared = {name: _prepared(folder / name, out) for name in f"{corpora},{pool}".split(",")}
     more = [prepared[name] / "train.spacy" for name in pool.split(",")]
@@ -113,7 +113,7 @@ class _Runs:
         """Train, unless done already, and measure on test."""
         key = {"corpus": corpus.name, "student": student, "condition": condition}
         key |= {"steps": self.steps, "seed": seed}
-        if of.is_taught:
+        if of.has_teacher:
             key |= {"weight": self.weight, "temperature": self.temperature}
         if (known := known_row(self.file, key)) is not None:
             return known
@@ -125,7 +125,7 @@ class _Runs:
         without_calibration(shipped)  # dev is one doc
         shipped.to_disk(config)
         gold, dev = corpus / f"{of.gold}.spacy", corpus / "dev.spacy"
-        if of.is_taught:
+        if of.has_teacher:
             texts = {"": [], "rest": [corpus / "rest.spacy"]}.get(of.texts)
             if texts is None:
                 texts = [path for path in pool if path.parent != corpus]
@@ -180,8 +180,10 @@ def measure(nlp: Language, teacher: Language, test: Path) -> Result:
     """Measure F1, agreement with the teacher (an F1), calibration error, and words per second."""
     golds = [eg.reference for eg in Corpus(test)(nlp)]
     predicted, seconds = _predicted(nlp, test)
-    taught, _ = _predicted(teacher, test)
-    of_teacher = [Example(eg.predicted, other.predicted) for eg, other in zip(predicted, taught)]
+    from_teacher, _ = _predicted(teacher, test)
+    of_teacher = [
+        Example(eg.predicted, other.predicted) for eg, other in zip(predicted, from_teacher)
+    ]
     words = sum(map(len, golds))
     return {
         "f": nlp.get_pipe("ner").score(predicted)["ents_f"],  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Exported pipelines against accelerated ones of torch, in the same precisions."""
+"""Exported pipelines against accelerated ones of torch, in the same dtypes."""
 
 import os
 import statistics
@@ -16,7 +16,7 @@ from spacy.training import Corpus
 
 from benchmark import _print_machine, _spread
 from benchmark_speed import document_sets
-from spacy_crf_ner.export import PRECISIONS, export_pipeline
+from spacy_crf_ner.export import DTYPE_NAMES, export_pipeline
 
 THREADS = 2
 
@@ -27,11 +27,11 @@ import json, sys, time
 from pathlib import Path
 import spacy
 
-model, precision = sys.argv[1:]
+model, dtype = sys.argv[1:]
 nlp = spacy.load(model)
-if precision:
+if dtype:
     import spacy_crf_ner
-    spacy_crf_ner.accelerate(nlp, precision)
+    spacy_crf_ner.accelerate(nlp, dtype)
 print(nlp("Ngozi Adeyemi flew from Lagos to Oslo on Friday.").ents, flush=True)
 for line in sys.stdin:
     texts = json.loads(Path(line.strip()).read_text("utf-8"))
@@ -47,11 +47,11 @@ print(int(status.partition("VmHWM:")[2].split()[0]) / 1024)
 class Worker:
     """A process that predicts, and how long it took to its first entity."""
 
-    def __init__(self, python: str, model: Path, precision: str) -> None:
+    def __init__(self, python: str, model: Path, dtype: str) -> None:
         threads = {"OMP_NUM_THREADS": str(THREADS), "TOKENIZERS_PARALLELISM": "false"}
         start = perf_counter()
         self.process = subprocess.Popen(
-            [python, "-c", WORKER, str(model), precision],
+            [python, "-c", WORKER, str(model), dtype],
             env={**os.environ, **threads},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -102,11 +102,11 @@ def export(
     with TemporaryDirectory() as name:
         folder = Path(name)
         systems: dict[str, tuple[Path, Path, str]] = {}
-        for precision in PRECISIONS:
-            exported = folder / precision
-            export_pipeline(spacy.load(model), precision).to_disk(exported)
-            systems[f"torch, {precision}"] = train, model, precision
-            systems[f"exported, {precision}"] = runtime, exported, ""
+        for dtype in DTYPE_NAMES:
+            exported = folder / dtype
+            export_pipeline(spacy.load(model), dtype).to_disk(exported)
+            systems[f"torch, {dtype}"] = train, model, dtype
+            systems[f"exported, {dtype}"] = runtime, exported, ""
         all_texts = [eg.reference.text for eg in Corpus(corpus)(nlp)]
         sets = document_sets(all_texts, share)
         for kind in ("sentences", "2,000 words"):
@@ -114,8 +114,8 @@ def export(
         words = {kind: sum(len(nlp.make_doc(text)) for text in sets[kind]) for kind in sets}
         first: dict[str, list[float]] = {name: [] for name in systems}
         for _ in range(rounds):
-            for name, (environment, path, precision) in systems.items():
-                worker = Worker(_python(environment), path, precision)
+            for name, (environment, path, dtype) in systems.items():
+                worker = Worker(_python(environment), path, dtype)
                 first[name].append(worker.first)
                 worker.peak()
         workers = {name: Worker(_python(e), path, p) for name, (e, path, p) in systems.items()}

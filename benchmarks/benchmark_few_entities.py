@@ -14,7 +14,7 @@ from spacy.training import Corpus, Example
 from spacy_crf_ner.evaluation.calibration import reliability
 from spacy_crf_ner.evaluation.matching import annotated, collect_entities
 from spacy_crf_ner.pipeline.calibration import forget_calibration
-from spacy_crf_ner.pipeline.lookup import read_by_earlier
+from spacy_crf_ner.pipeline.lookup import run_upstream
 
 
 def few_entities(
@@ -39,8 +39,8 @@ def few_entities(
         parts = [[*Corpus(file)(nlp)] for file in (dev_file, test_file)]
         for part in parts:
             random.Random(1).shuffle(part)
-        of_dev = read_by_earlier(nlp, "ner", parts[0])
-        of_test = read_by_earlier(nlp, "ner", parts[1][:limit])
+        of_dev = run_upstream(nlp, "ner", parts[0])
+        of_test = run_upstream(nlp, "ner", parts[1][:limit])
         before = _measure(pipe, of_test)
         total = sum(len(eg.reference.ents) for eg in of_dev)
         for size in [*(n for n in map(int, sizes.split(",")) if n < total), total]:

@@ -21,8 +21,8 @@ from spacy.util import load_config
 from transformers import BertConfig, BertModel
 
 from spacy_crf_ner import accelerate, crf
+from spacy_crf_ner.ml.dtype import PredictionShim
 from spacy_crf_ner.ml.mixed_precision import MixedPrecisionShim
-from spacy_crf_ner.ml.precision import PredictionShim
 
 ROOT = Path(__file__).parent.parent
 
@@ -48,7 +48,7 @@ def host(
             ),
             auto_fill=True,
         )
-        examples = [_relabelled(eg.reference, labels) for eg in Corpus(corpus)(nlp)]
+        examples = [_relabeled(eg.reference, labels) for eg in Corpus(corpus)(nlp)]
         nlp.initialize(lambda: examples)
     optimizer = nlp.create_optimizer()
     chosen = list(minibatch_by_padded_size(examples, size=words, buffer=len(examples)))
@@ -81,7 +81,7 @@ def _narrow_transformer(folder: Path) -> str:
     return str(folder)
 
 
-def _relabelled(gold: Doc, labels: int) -> Example:
+def _relabeled(gold: Doc, labels: int) -> Example:
     rng = random.Random(gold.text)
     for ent in gold.ents:
         label = f"L{rng.randrange(labels)}"

@@ -34,24 +34,24 @@ class Mix(NamedTuple):
     corpora: Keys of `LABELS`; "gmb_names" and "gmb_others" are the even and the odd docs of gmb.
     says_labels: Whether the reader knows which labels each of them annotates.
     steps: Of training.
-    entities: As for `crf_ner`.
+    overlap: As for `crf_ner`.
     """
 
     corpora: list[str]
     says_labels: bool
     steps: int
-    entities: str = "flat"
+    overlap: bool = False
 
 
 MIXES = {
     "gmb alone": Mix(["gmb"], False, 1000),
     "wikigold alone": Mix(["wikigold"], False, 1000),
     "both, with their labels": Mix(["gmb", "wikigold"], True, 2000),
-    "both, with their labels, overlapping": Mix(["gmb", "wikigold"], True, 2000, "overlapping"),
+    "both, with their labels, overlapping": Mix(["gmb", "wikigold"], True, 2000, True),
     "both, as if all labels were annotated": Mix(["gmb", "wikigold"], False, 2000),
     "halves of gmb, with their labels": Mix(["gmb_names", "gmb_others"], True, 1000),
     "halves of gmb, with their labels, overlapping": Mix(
-        ["gmb_names", "gmb_others"], True, 1000, "overlapping"
+        ["gmb_names", "gmb_others"], True, 1000, True
     ),
     "halves of gmb, as if all labels were annotated": Mix(["gmb_names", "gmb_others"], False, 1000),
 }
@@ -103,7 +103,7 @@ def new_label(
         settings: dict[str, Any] = {
             "system.seed": int(seed),
             "training.eval_frequency": 1000,
-            "components.ner.entities": "overlapping",
+            "components.ner.overlap": True,
             "components.ner.model.skip": True,
         }
         config = load_config(CONFIG, overrides=settings)
@@ -146,7 +146,7 @@ def _reading(config: Config, corpus: Path, labels: list[str]) -> Config:
         for doc in docs:
             doc.set_ents([ent for ent in doc.ents if ent.label_ in labels], default="outside")
         DocBin(docs=docs).to_disk(path)
-        reader = {"@readers": "spacy-crf-ner.LabelledCorpora.v1"}
+        reader = {"@readers": "spacy-crf-ner.LabeledCorpora.v1"}
         config["corpora"][part] = {**reader, "paths": [str(path)], "labels": [labels]}
     return config
 
@@ -196,13 +196,13 @@ def _trained(mix: Mix, out: Path, seed: int) -> Language:
     said: list[list[str] | None] = [
         LABELS[corpus] if mix.says_labels else None for corpus in mix.corpora
     ]
-    reader = {"@readers": "spacy-crf-ner.LabelledCorpora.v1"}
+    reader = {"@readers": "spacy-crf-ner.LabeledCorpora.v1"}
     overrides = {
         "system.seed": seed,
         "training.max_steps": mix.steps,
         "training.eval_frequency": mix.steps,
         "training.optimizer.learn_rate.total_steps": mix.steps,
-        "components.ner.entities": mix.entities,
+        "components.ner.overlap": mix.overlap,
     }
     config = load_config(CONFIG, overrides=overrides)
     for part, known in (("train", said), ("dev", [LABELS[c] for c in mix.corpora])):

@@ -39,8 +39,8 @@ TRAINEES = (
         "transformer",
         {
             "components.transformer.model.mixed_precision": '"bf16"',
-            "components.transformer.model.precision": "auto",
-            "components.ner.model.precision": "auto",
+            "components.transformer.model.dtype": "auto",
+            "components.ner.model.dtype": "auto",
         },
     ),
     Trainee("spaCy ner", "spacy_ner"),

@@ -1,4 +1,4 @@
-"""F1 of crf_ner and other recognisers that find overlapping spans."""
+"""F1 of crf_ner and other recognizers that find overlapping spans."""
 
 import math
 import shutil
@@ -21,7 +21,7 @@ from spacy.vocab import Vocab
 from benchmark import ROOT, Transformer, _memory, _Training
 from benchmark_accuracy import Result, _Runs, _spread
 from benchmark_speed import ENVIRONMENTS, Entities, System, numbered, recipes
-from inputs import of_transformer, require_same
+from inputs import check_same, of_transformer
 from spacy_crf_ner.data import SPLITS
 from spacy_crf_ner.training.calibration import without_calibration
 
@@ -40,8 +40,8 @@ CONFIG = ROOT / "configs" / "transformer.cfg"
 SPANCAT = ROOT / "configs" / "spacy_ner.cfg"  # spancat replaces its `ner`
 OURS: dict[str, dict[str, Any]] = {  # overrides of it
     f"layers_{layers}": {
-        "components.ner.entities": "overlapping",
-        "components.ner.layers": layers,
+        "components.ner.overlap": True,
+        "components.ner.max_nesting": layers,
         "components.ner.spans_key": KEY,
     }
     for layers in (1, 2, 3)
@@ -83,7 +83,7 @@ def overlapping(
         convert(folder, corpus)
     inputs = {f"config {path.stem}": path for path in (CONFIG, SPANCAT)}
     inputs |= recipes(system for system in chosen if system.venv) | of_transformer(transformer)
-    require_same(out, {**inputs, f"corpus {folder.name}": folder})
+    check_same(out, {**inputs, f"corpus {folder.name}": folder})
     runs = _SpanRuns(out, peers, transformer, steps, threads)
     for system in chosen:
         with runs.comparison.guard(system.name):

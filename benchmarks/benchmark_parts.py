@@ -20,7 +20,7 @@ from benchmark_speed import document_sets
 from spacy_crf_ner import accelerate
 from spacy_crf_ner.ml.torch_layer import TorchShim
 from spacy_crf_ner.ml.transformer import model as transformer
-from spacy_crf_ner.pipeline.lookup import require_recognizer
+from spacy_crf_ner.pipeline.lookup import resolve_recognizer
 
 Function = tuple[Any, str]  # what it is an attribute of, and its name
 
@@ -28,7 +28,7 @@ Function = tuple[Any, str]  # what it is an attribute of, and its name
 def parts(
     model: Annotated[Path, typer.Argument(help="Trained pipeline over a transformer.")],
     corpus: Annotated[Path, typer.Argument(help="Texts: a .spacy file.")],
-    precisions: Annotated[str, typer.Option(help="Comma-separated; plain is not accelerated.")] = (
+    dtypes: Annotated[str, typer.Option(help="Comma-separated; plain is not accelerated.")] = (
         "plain,fp32,bf16"
     ),
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; figures are medians.")] = 7,
@@ -38,7 +38,7 @@ def parts(
     nlp = spacy.load(model)
     texts = document_sets([eg.reference.text for eg in Corpus(corpus)(nlp)], 1.0)["mix"]
     words = sum(len(nlp.make_doc(text)) for text in texts)
-    pipelines = {name: spacy.load(model) for name in precisions.split(",")}
+    pipelines = {name: spacy.load(model) for name in dtypes.split(",")}
     for name, each in pipelines.items():
         if name != "plain":
             accelerate(each, name)
@@ -63,7 +63,7 @@ def parts(
 
 def _functions(nlp: Language) -> dict[str, list[Function]]:
     """Return the functions of each part."""
-    recognizer = nlp.get_pipe(require_recognizer(nlp))
+    recognizer = nlp.get_pipe(resolve_recognizer(nlp))
     return {
         "tokens": [(nlp, "make_doc")],
         "subwords": [(transformer_model, "huggingface_tokenize"), (transformer, "_tokenize")],

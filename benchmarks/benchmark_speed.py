@@ -1,4 +1,4 @@
-"""Speed comparison: crf_ner and other recognisers, each in its own process. Linux only."""
+"""Speed comparison: crf_ner and other recognizers, each in its own process. Linux only."""
 
 import json
 import os
@@ -29,7 +29,7 @@ from spacy.training import Corpus
 from spacy.util import load_config
 
 from benchmark import ROOT, Transformer, _convert, _memory, _spread, _Training, run_name
-from inputs import of_transformer, require_same
+from inputs import check_same, of_transformer
 from spacy_crf_ner import data
 
 PEERS = ROOT / "benchmarks" / "peers"
@@ -54,9 +54,9 @@ class System(NamedTuple):
     settings: dict[str, Any] = {}  # noqa: RUF012  (a tuple shares it, and nobody writes to it)
 
 
-FP32 = System("crf_ner, fp32", "spacy_pipeline", "transformer", settings={"precision": "fp32"})
-BF16 = System("crf_ner, bf16", "spacy_pipeline", "transformer", settings={"precision": "bf16"})
-INT8 = System("crf_ner, int8", "spacy_pipeline", "transformer", settings={"precision": "int8"})
+FP32 = System("crf_ner, fp32", "spacy_pipeline", "transformer", settings={"dtype": "fp32"})
+BF16 = System("crf_ner, bf16", "spacy_pipeline", "transformer", settings={"dtype": "bf16"})
+INT8 = System("crf_ner, int8", "spacy_pipeline", "transformer", settings={"dtype": "int8"})
 CNN = System("crf_ner, cnn.cfg", "spacy_pipeline", "cnn")
 SPACY_CNN = System("spaCy ner over the same CNN", "spacy_pipeline", "spacy_cnn")
 SPACY = System("spaCy transformer + ner", "spacy_pipeline", "spacy_ner")
@@ -332,7 +332,7 @@ class _Comparison:
         run = run_name(transformer, steps, f"{rate:g}", seed, evaluate_every, self.gpu_id)
         folder = self.out / f"{corpus.name}_{model}_{run}"
         done = folder.with_name(f"{folder.name}.trained")
-        require_same(self.out, {**recipes([_row(model)]), **of_transformer(transformer)})
+        check_same(self.out, {**recipes([_row(model)]), **of_transformer(transformer)})
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)
             process = self.start(_row(model))

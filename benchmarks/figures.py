@@ -42,16 +42,16 @@ app = typer.Typer(add_completion=False)
 
 
 def draw(name: str, size: tuple[float, float], paint: Callable[[Axes, str, str], None]) -> None:
-    """Write a chart for each background; `paint` gets the axes, a grey and the accent colour."""
-    for suffix, (ink, grey, accent) in INKS.items():
+    """Write a chart for each background; `paint` gets the axes, a gray and the accent color."""
+    for suffix, (ink, gray, accent) in INKS.items():
         colors = {
             key: ink for key in ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")
         }
-        style = {**colors, "axes.edgecolor": grey, "font.size": 11, "svg.hashsalt": name}
+        style = {**colors, "axes.edgecolor": gray, "font.size": 11, "svg.hashsalt": name}
         with plt.rc_context({**style, "svg.fonttype": "none", "font.family": "sans-serif"}):
             figure, axes = plt.subplots(figsize=size, layout="constrained")
             axes.spines[["top", "right"]].set_visible(False)
-            paint(axes, grey, accent)
+            paint(axes, gray, accent)
             path = ASSETS / f"{name}{suffix}.svg"
             figure.savefig(path, transparent=True, metadata={"Date": None})
             plt.close(figure)
@@ -79,8 +79,8 @@ def bar_chart(name: str, column: int, label: str, form: str) -> None:
     values = [float(re.split(r"[ (]", cell)[0].replace(",", "")) for cell in cells]
     order = sorted(zip(values, SYSTEMS.values()))
 
-    def paint(axes: Axes, grey: str, accent: str) -> None:
-        colors = [accent if system.startswith("crf_ner") else grey for _, system in order]
+    def paint(axes: Axes, gray: str, accent: str) -> None:
+        colors = [accent if system.startswith("crf_ner") else gray for _, system in order]
         drawn = axes.barh([s for _, s in order], [value for value, _ in order], color=colors)
         axes.bar_label(drawn, fmt=form, padding=4)
         axes.set_xlabel(label)
@@ -100,8 +100,8 @@ def coverage(reports: Annotated[list[str], typer.Argument(metavar="NAME=REPORT.J
         kept = [row for row in thresholds if row["entities"] >= 20]  # fewer say little
         curves[name] = [(row["entities"] / total, row["precision"]) for row in kept]
 
-    def paint(axes: Axes, grey: str, accent: str) -> None:
-        for (name, curve), color in zip(curves.items(), (accent, grey)):
+    def paint(axes: Axes, gray: str, accent: str) -> None:
+        for (name, curve), color in zip(curves.items(), (accent, gray)):
             axes.plot(*zip(*curve), color=color, linewidth=2, label=name)
         axes.set_xlabel("coverage: share of the predicted entities that is accepted")
         axes.set_ylabel("precision")
@@ -118,7 +118,7 @@ def learning(corpus: str, config: str = "char") -> None:
     found = srsly.read_jsonl(RUNS)
     rows = [row for row in found if (row["corpus"], row["config"]) == (corpus, config)]
 
-    def paint(axes: Axes, grey: str, accent: str) -> None:
+    def paint(axes: Axes, gray: str, accent: str) -> None:
         draw_curves(rows, axes)
         axes.grid(alpha=0.25)
 

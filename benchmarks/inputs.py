@@ -23,7 +23,7 @@ def digest(path: Path) -> str:
     return sha256("".join(lines).encode("utf-8")).hexdigest()
 
 
-def require_same(out: Path, inputs: dict[str, Path]) -> None:
+def check_same(out: Path, inputs: dict[str, Path]) -> None:
     """Store the digests of files and folders in inputs.json of an output folder, by their names.
 
     Raises typer.BadParameter if an earlier call had another content of this name, and

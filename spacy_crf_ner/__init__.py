@@ -1,4 +1,4 @@
-"""An entity recogniser for spaCy: BiLSTM-CRF over a transformer, or any other tok2vec."""
+"""An entity recognizer for spaCy: BiLSTM-CRF over a transformer, or any other tok2vec."""
 
 from typing import TYPE_CHECKING, Any
 

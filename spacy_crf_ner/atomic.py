@@ -57,7 +57,7 @@ def atomic_write(path: Path, folder_by_file: bool = False) -> Iterator[Path]:
     try:
         yield unfinished
         if not unfinished.is_dir() and not folder_by_file:
-            require_file_name(path)
+            check_file_name(path)
         if stays:
             _fill(path, unfinished)
         else:
@@ -136,9 +136,9 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def require_new_folder(path: Path) -> None:
+def check_new_folder(path: Path) -> None:
     """Raise InputError unless a path is free, or an empty folder, and does not look like a file."""
-    require_folder_name(path)
+    check_folder_name(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise InputError(
             f"{path}: expected a new or an empty folder, got a file, or a folder that is not "
@@ -146,13 +146,13 @@ def require_new_folder(path: Path) -> None:
         )
 
 
-def require_file_name(path: Path) -> None:
+def check_file_name(path: Path) -> None:
     """Raise InputError for the path of a folder."""
     if path.is_dir():
         raise InputError(f"{path}: expected the name of a file, got a folder. Choose another.")
 
 
-def require_folder_name(path: Path) -> None:
+def check_folder_name(path: Path) -> None:
     """Raise InputError if the name of a folder ends as that of a file does."""
     if path.suffix.lower() in FILES and not path.is_dir():
         raise InputError(

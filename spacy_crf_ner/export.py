@@ -17,7 +17,7 @@ from .ml.onnx_layers import onnx_bilstm_crf, onnx_char_word_embed, onnx_shim
 from .ml.transformer.onnx_transformer import onnx_transformer
 from .pipeline.lookup import FACTORY, recognizer
 
-PRECISIONS = ("fp32", "int8")
+DTYPE_NAMES = ("fp32", "int8")
 BATCH_SIZE = 512  # docs in a batch of nlp.pipe, as `accelerate` sets it
 # Blocks of a config that only training reads. Their functions may need torch.
 TRAINING = ("corpora", "training", "pretraining", "initialize")
@@ -32,7 +32,7 @@ Block = dict[str, Any]
 Layer = Model[Any, Any]
 
 
-def export_pipeline(nlp: Language, precision: str = "fp32") -> Language:
+def export_pipeline(nlp: Language, dtype: str = "fp32") -> Language:
     """Convert a trained pipeline to one that predicts without torch and transformers.
 
     The transformer, the recurrent encoder and the layer over characters run in ONNX Runtime. A
@@ -41,7 +41,7 @@ def export_pipeline(nlp: Language, precision: str = "fp32") -> Language:
 
     Args:
         nlp: A trained pipeline with a `crf_ner` component; it is changed.
-        precision: "fp32" changes no entity and keeps guarantees. "int8" quantizes the linear layers
+        dtype: "fp32" changes no entity and keeps guarantees. "int8" quantizes the linear layers
             of the transformer, and drops guarantees: calibrate the result.
 
     Returns:
@@ -49,12 +49,12 @@ def export_pipeline(nlp: Language, precision: str = "fp32") -> Language:
 
     Raises:
         InputError: For a pipeline without `crf_ner` or with a disabled one, for other components
-            and layers that need torch, for an unknown precision, for missing packages of the extras
+            and layers that need torch, for an unknown dtype, for missing packages of the extras
             `train` and `int8`, for int8 without a transformer, for a network that ONNX cannot
             express, and for a pipeline that has changed since its guarantees were given.
     """
-    if precision not in PRECISIONS:
-        raise InputError(f"precision: expected one of {[*PRECISIONS]}, got {precision!r}.")
+    if dtype not in DTYPE_NAMES:
+        raise InputError(f"dtype: expected one of {[*DTYPE_NAMES]}, got {dtype!r}.")
     require("train")
     require("int8")
     names = [each for each in nlp.component_names if nlp.get_pipe_meta(each).factory == FACTORY]
@@ -70,20 +70,20 @@ def export_pipeline(nlp: Language, precision: str = "fp32") -> Language:
                 "nlp.enable_pipe, or remove it from the pipeline."
             )
     shared = _shared_transformers(nlp, names)
-    export = _Export(nlp, precision == "int8")
+    export = _Export(nlp, dtype == "int8")
     made = {name: export.model(name) for name in names}
-    if precision == "int8" and not export.has_transformer:
+    if dtype == "int8" and not export.has_transformer:
         raise InputError(
-            "precision: int8 is for pipelines with a transformer, got one without. Choose fp32."
+            "dtype: int8 is for pipelines with a transformer, got one without. Choose fp32."
         )
-    promising = [name for name in names if guarantees(nlp, name)]
+    guaranteed = [name for name in names if guarantees(nlp, name)]
     for name, (block, model) in made.items():
         nlp.get_pipe_config(name)["model"] = block
         recognizer(nlp, name).model = model
     for name in shared:
         nlp.remove_pipe(name)
-    for name in promising:
-        if precision == "fp32":
+    for name in guaranteed:
+        if dtype == "fp32":
             renew(nlp, name)
         else:
             recognizer(nlp, name).cfg["guarantees"] = {}
@@ -98,17 +98,17 @@ def export_pipeline(nlp: Language, precision: str = "fp32") -> Language:
     return nlp
 
 
-def _shared_transformers(nlp: Language, recognizers: list[str]) -> list[str]:
+def _shared_transformers(nlp: Language, recognizer_names: list[str]) -> list[str]:
     """Find the transformers that recognizers listen to; raise InputError for other use of torch."""
     from .ml.transformer.spacy_transformers_internals import TransformerModel
 
     found = []
     for name, pipe in nlp.components:
         model = getattr(pipe, "model", None)
-        if name in recognizers or not isinstance(model, Model) or not _has_torch(model):
+        if name in recognizer_names or not isinstance(model, Model) or not _has_torch(model):
             continue
         listeners = getattr(pipe, "listening_components", [])
-        others = [each for each in listeners if each not in recognizers]
+        others = [each for each in listeners if each not in recognizer_names]
         is_transformer = any(isinstance(node, TransformerModel) for node in model.walk())
         if not listeners or others or not is_transformer:
             needing = f"{', '.join(others)}, which need" if others else f"{name!r}, which needs"
@@ -162,7 +162,7 @@ class _Export:
     def tok2vec(self, name: str, block: Block, layer: Layer) -> tuple[Block, Layer]:
         """Convert a layer of the component `name`, from docs to vectors."""
         architecture = block.get("@architectures", "")
-        if architecture == "spacy-crf-ner.Concatenate.v1":
+        if architecture == "spacy-crf-ner.ConcatenateListeners.v1":
             parts = [self.tok2vec(name, *each) for each in zip(block["*"].values(), layer.layers)]
             blocks, layers = zip(*parts)
             made: Layer = concatenate(*layers)

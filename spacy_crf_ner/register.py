@@ -18,13 +18,13 @@ from .pipeline import crf_ner as crf_ner  # registers the factory
 from .pipeline.scorer import make_ner_scorer
 from .training.add_labels import add_labels
 from .training.calibration import calibrate_on_dev
-from .training.labelled_corpora import labelled_corpora
+from .training.distill_corpus import distill_corpus
+from .training.labeled_corpora import labeled_corpora
 from .training.rehearsal import rehearse
-from .training.taught_corpus import taught_corpus
 
 # As in setup.cfg: kind, name and function.
 FUNCTIONS: list[tuple[str, str, Any]] = [
-    ("architectures", "Concatenate", concatenate),
+    ("architectures", "ConcatenateListeners", concatenate),
     ("architectures", "OnnxBiLSTMCRF", onnx_bilstm_crf),
     ("architectures", "OnnxCharWordEmbed", onnx_char_word_embed),
     ("architectures", "OnnxTransformer", onnx_transformer),
@@ -35,8 +35,8 @@ FUNCTIONS: list[tuple[str, str, Any]] = [
     ("misc", "sentence_windows", sentence_windows),
     ("misc", "sent_spans", sent_spans),
     ("misc", "strided_spans", strided_spans),
-    ("readers", "LabelledCorpora", labelled_corpora),
-    ("readers", "TaughtCorpus", taught_corpus),
+    ("readers", "LabeledCorpora", labeled_corpora),
+    ("readers", "DistillCorpus", distill_corpus),
     ("scorers", "ner_scorer", make_ner_scorer),
 ]
 

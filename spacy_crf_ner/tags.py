@@ -37,7 +37,7 @@ class Constraints(NamedTuple):
     start: NDArray[np.bool_]
     end: NDArray[np.bool_]
 
-    def of_first(self, C: int) -> "Constraints":
+    def first_tags(self, C: int) -> "Constraints":
         """Return those of the first C tags."""
         return Constraints(self.transitions[:C, :C], self.start[:C], self.end[:C])
 
@@ -49,7 +49,7 @@ class Spans(NamedTuple):
     ends: NDArray[np.int64]
     labels: NDArray[np.int64]
 
-    def where(self, rows: NDArray[Any]) -> "Spans":
+    def select(self, rows: NDArray[Any]) -> "Spans":
         """Select spans by a mask (S,) or by indices."""
         return Spans(*(column[rows] for column in self))
 
@@ -107,22 +107,22 @@ class TagScheme:
         closed, opens = (np.isin(position, list(kind)) for kind in (CLOSED, OPENS))
         follows = (closed[:, None] & opens) | self._biluo_continues
         ids = np.arange(len(self.tags))
-        start, end = (np.isin(ids, self.image[kind]) for kind in (opens, closed))
+        start, end = (np.isin(ids, self.from_biluo[kind]) for kind in (opens, closed))
         return Constraints(self._project(follows), start, end)
 
     @cached_property
     def in_biluo(self) -> Constraints:
         """The legal BILUO tag sequences of the entities that this scheme can express.
 
-        `image` maps them one to one to the legal tag sequences of this scheme: in IO, no two
+        `from_biluo` maps them one to one to the legal tag sequences of this scheme: in IO, no two
         entities of one label are adjacent.
         """
         legal = TagScheme("biluo", self.labels).constraints
-        same = self.continues[self.image][:, self.image] == self._biluo_continues
+        same = self.continues[self.from_biluo][:, self.from_biluo] == self._biluo_continues
         return legal._replace(transitions=legal.transitions & same)
 
     @cached_property
-    def image(self) -> NDArray[np.int64]:
+    def from_biluo(self) -> NDArray[np.int64]:
         """The tag id that each BILUO tag has in this scheme: (1 + 4 * labels,)."""
         return np.append(TAG_OUTSIDE, self._of_position)
 
@@ -131,7 +131,7 @@ class TagScheme:
         """Whether a tag continues the entity of the tag before it: (C, C), [from, to]."""
         return self._project(self._biluo_continues)
 
-    def write(self, labels: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    def encode(self, labels: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Encode entities as the ids of their tags.
 
         Args:
@@ -173,7 +173,7 @@ class TagScheme:
         Raises:
             KeyError: For a label that is not in the scheme.
         """
-        (tags,) = self.write(np.array([self.numbers[label]]), np.array([end - start]))
+        (tags,) = self.encode(np.array([self.numbers[label]]), np.array([end - start]))
         first, last = max(start - 1, 0), min(end + 1, T)
         allowed = np.ones((last - first, len(self.tags)), dtype=bool)
         inside = np.arange(start, end) - first
@@ -215,7 +215,7 @@ class TagScheme:
         ids = self._ids_of_biluo
         return np.fromiter((ids[tag] for tag in biluo), dtype=np.int64, count=len(biluo))
 
-    def spans(self, ids: NDArray[np.int64], boundaries: NDArray[np.bool_] | None = None) -> Spans:
+    def decode(self, ids: NDArray[np.int64], boundaries: NDArray[np.bool_] | None = None) -> Spans:
         """Decode the entities, in order, of a legal tag sequence, or of several in a row.
 
         Args:
@@ -264,14 +264,14 @@ class TagScheme:
     @cached_property
     def _ids_of_biluo(self) -> dict[str | None, int]:
         tags = [f"{position}-{label}" for label in self.labels for position in POSITIONS]
-        ids: dict[str | None, int] = dict(zip(["O", *tags], self.image.tolist()))
+        ids: dict[str | None, int] = dict(zip(["O", *tags], self.from_biluo.tolist()))
         return ids | {None: TAG_MISSING, "-": TAG_MISSING}
 
     def _project(self, follows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Map a relation between BILUO tags, (n, n), to the tags of this scheme, (C, C)."""
         projected = np.zeros((len(self.tags), len(self.tags)), dtype=bool)
         before, after = np.nonzero(follows)
-        projected[self.image[before], self.image[after]] = True
+        projected[self.from_biluo[before], self.from_biluo[after]] = True
         return projected
 
 

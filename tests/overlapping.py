@@ -30,7 +30,7 @@ LEARNED = {
 def make_overlapping() -> Language:
     """Train a pipeline whose `crf_ner` component has overlapping entities; not to be changed."""
     nlp = spacy.blank("en")
-    settings = {"entities": "overlapping", "layers": 2}
+    settings = {"overlap": True, "max_nesting": 2}
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}, **settings})
     examples = []
     for text, entities in LEARNED.items():

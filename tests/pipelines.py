@@ -66,7 +66,7 @@ def train(nlp, examples, steps=40, drop=0.0, learn_rate=0.005, **initialize):
 
 
 def trained_elsewhere(nlp):
-    """Let a pipeline promise something about the texts that it has learned; returns it."""
+    """Let a pipeline guarantee something about the texts that it has learned; returns it."""
     for pipe in (pipe for _, pipe in nlp.components if hasattr(pipe, "seen_texts")):
         pipe.seen_texts.restart()
         pipe.seen_texts.remember("train", ["Some other text"])

@@ -1,4 +1,4 @@
-"""Strategies that draw posteriors over entities, and the enumeration of their analyses."""
+"""Strategies that draw posteriors over entities, and the enumeration of their labelings."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -88,7 +88,7 @@ class Batch(NamedTuple):
             for label in self.scheme.labels
         ]
 
-    def analyses(self, doc: int, temperature: float = 1.0) -> list[tuple[list[Span], float]]:
+    def labelings(self, doc: int, temperature: float = 1.0) -> list[tuple[list[Span], float]]:
         """Enumerate the legal tag sequences of a doc: their entities and probabilities."""
         arrays = (self.potentials.emissions[self.rows[doc]], *self.potentials[2:5])
         paths, scores = enumeration.scored_paths(*map(torch.from_numpy, arrays))
@@ -111,9 +111,9 @@ class Batch(NamedTuple):
         return tuple(span for span in spans if not self.limits[doc].preset[span[0]])
 
     def probabilities(self, doc: int, temperature: float = 1.0) -> dict[Span, float]:
-        """The probability of each span of a doc: a sum over the analyses that have it."""
+        """The probability of each span of a doc: a sum over the labelings that have it."""
         p = dict.fromkeys(self.spans(doc), 0.0)
-        for spans, share in self.analyses(doc, temperature):
+        for spans, share in self.labelings(doc, temperature):
             for span in spans:
                 p[span] += share
         return p

@@ -68,7 +68,7 @@ def test_baseline_config_matches_transformer_batches_and_steps():
     )
     tok2vecs = [config["components"]["ner"]["model"]["tok2vec"] for config in (ours, theirs)]
     assert tok2vecs[0]["*"]["transformer"] == tok2vecs[1]
-    assert ours["components"]["transformer"]["model"].pop("precision") is None
+    assert ours["components"]["transformer"]["model"].pop("dtype") is None
     # spaCy's own layer has no bfloat16, and loses the first updates in float16.
     assert theirs["components"]["transformer"]["model"]["mixed_precision"] is False
     for config in (ours, theirs):

@@ -33,8 +33,8 @@ from pipelines import (
 )
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate
+from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets
 from spacy_crf_ner.evaluation.guarantees import guarantees
-from spacy_crf_ner.evaluation.promises import Promises
 from spacy_crf_ner.export import export_pipeline
 
 WORDS = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "char_width": 16, "word_width": 16}
@@ -78,7 +78,7 @@ def train_kind(kind: str, tiny_transformer: str) -> Language:
         "char": WORDS,
         "char_lstm": {**WORDS, "chars": "lstm"},
         "transformer": LISTENER,
-        "both": {"@architectures": "spacy-crf-ner.Concatenate.v1", "*": parts},
+        "both": {"@architectures": "spacy-crf-ner.ConcatenateListeners.v1", "*": parts},
         "own": {**OWN_TRANSFORMER, "name": tiny_transformer, "get_spans": SPANS},
         "tok2vec": {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"},
     }
@@ -106,7 +106,7 @@ def found(doc: Doc) -> list[tuple[int, int, str]]:
     return [(ent.start, ent.end, ent.label_) for ent in doc.ents]
 
 
-def require_same(expected: Doc, doc: Doc, within: float = 1e-4) -> None:
+def check_same(expected: Doc, doc: Doc, within: float = 1e-4) -> None:
     assert found(doc) == found(expected)
     p, q = ([ent._.confidence for ent in each.ents] for each in (expected, doc))
     assert [each is None for each in p] == [each is None for each in q]  # of preset entities
@@ -149,7 +149,7 @@ def test_exported_entities_and_confidences_match_torch(
 ) -> None:
     docs = [list(nlp.pipe([doc_of(nlp, *each) for each in drawn])) for nlp in pair]
     for expected, doc in zip(*docs, strict=True):
-        require_same(expected, doc)
+        check_same(expected, doc)
 
 
 def test_exported_potentials_match_torch(pair: tuple[Language, Language]) -> None:
@@ -209,7 +209,7 @@ def test_copies_of_exported_pipeline_predict_same_entities(
     docs = [nlp(text) for text in TEXTS]
     for copy in copies:
         for expected, doc in zip(docs, copy.pipe(TEXTS), strict=True):
-            require_same(expected, doc, 1e-6)
+            check_same(expected, doc, 1e-6)
     model = nlp.get_pipe("crf_ner").model.copy()
     first = [model.predict(docs[:1]), nlp.get_pipe("crf_ner").model.predict(docs[:1])]
     if "tok2vec" not in nlp.pipe_names:
@@ -222,7 +222,7 @@ def test_exported_pipeline_with_two_processes_matches_one(kind: str, make: Any) 
     nlp = export_pipeline(make(kind))
     expected = [nlp(text) for text in TEXTS]
     for one, two in zip(expected, nlp.pipe(TEXTS, n_process=2, batch_size=3), strict=True):
-        require_same(one, two, 1e-6)
+        check_same(one, two, 1e-6)
 
 
 HEADS = [
@@ -275,28 +275,28 @@ def test_int8_export_is_close_and_smaller(make: Any) -> None:
     docs = list(nlp.get_pipe("transformer").pipe([nlp.make_doc(text) for text in TEXTS]))
     expected = nlp.get_pipe("crf_ner").model.predict(docs).emissions
     sizes = []
-    for precision in ("fp32", "int8"):
-        again = export_pipeline(make("transformer"), precision)
+    for dtype in ("fp32", "int8"):
+        again = export_pipeline(make("transformer"), dtype)
         model = again.get_pipe("crf_ner").model
         emissions = model.predict([again.make_doc(text) for text in TEXTS]).emissions
         difference = np.linalg.norm(emissions - expected) / np.linalg.norm(expected)
-        assert difference < {"fp32": 1e-5, "int8": 0.1}[precision]
-        assert difference > {"fp32": -1, "int8": 1e-5}[precision]
+        assert difference < {"fp32": 1e-5, "int8": 0.1}[dtype]
+        assert difference > {"fp32": -1, "int8": 1e-5}[dtype]
         sizes.append(len(model.to_bytes()))
     assert sizes[1] < sizes[0]
 
 
 @pytest.fixture(scope="module")
 def calibrated(shared: Any, make: Any) -> Path:
-    """The folder of a trained pipeline with a promise."""
+    """The folder of a trained pipeline with a guarantee."""
 
-    def promise() -> Language:
+    def fitted() -> Language:
         nlp = make("transformer")
         examples = make_examples(nlp, SENTENCES * 20)
-        calibrate(nlp, examples, promises=Promises(recall=0.5))
+        calibrate(nlp, examples, targets=CoverageTargets(recall=0.5))
         return nlp  # type: ignore[no-any-return]
 
-    return Path(shared("to_export_calibrated", promise))
+    return Path(shared("to_export_calibrated", fitted))
 
 
 def test_export_keeps_guarantees_in_fp32_and_drops_them_in_int8(
@@ -304,11 +304,11 @@ def test_export_keeps_guarantees_in_fp32_and_drops_them_in_int8(
 ) -> None:
     pytest.importorskip("onnx")
     nlp = spacy.load(calibrated)
-    promised = guarantees(nlp)
-    assert promised
+    guaranteed = guarantees(nlp)
+    assert guaranteed
     exported = export_pipeline(spacy.load(calibrated))
     exported.to_disk(tmp_path / "exported")
-    assert guarantees(spacy.load(tmp_path / "exported")) == promised
+    assert guarantees(spacy.load(tmp_path / "exported")) == guaranteed
     temperatures = [each.get_pipe("crf_ner").temperature for each in (exported, nlp)]
     assert temperatures[0] == pytest.approx(temperatures[1])
     assert guarantees(export_pipeline(spacy.load(calibrated), "int8")) == {}
@@ -327,9 +327,11 @@ def test_export_keeps_guarantees_in_fp32_and_drops_them_in_int8(
 def test_export_keeps_guarantees_of_second_recognizer(make: Any) -> None:
     nlp = make("cnn")
     nlp.add_pipe("crf_ner", "second", source=make("cnn"))
-    calibrate(nlp, make_examples(nlp, SENTENCES * 20), "second", promises=Promises(recall=0.5))
-    promised = guarantees(nlp, "second")
-    assert promised and guarantees(export_pipeline(nlp), "second") == promised
+    calibrate(
+        nlp, make_examples(nlp, SENTENCES * 20), "second", targets=CoverageTargets(recall=0.5)
+    )
+    guaranteed = guarantees(nlp, "second")
+    assert guaranteed and guarantees(export_pipeline(nlp), "second") == guaranteed
 
 
 def test_exported_config_omits_torch_dependencies(make: Any) -> None:
@@ -362,7 +364,7 @@ def without_torch(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def exported(calibrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an exported pipeline with a promise."""
+    """The folder of an exported pipeline with a guarantee."""
     folder = tmp_path_factory.mktemp("exported")
     export_pipeline(spacy.load(calibrated)).to_disk(folder)
     return folder
@@ -448,10 +450,10 @@ def test_export_command_writes_folder(pair: tuple[Language, Language], tmp_path:
     assert "expected a new or an empty folder" in result.output
 
 
-def refused(nlp: Language, match: str, precision: str = "fp32") -> None:
+def refused(nlp: Language, match: str, dtype: str = "fp32") -> None:
     config, names = nlp.config.to_str(), nlp.pipe_names
     with pytest.raises(ValueError, match=match):
-        export_pipeline(nlp, precision)
+        export_pipeline(nlp, dtype)
     assert (nlp.config.to_str(), nlp.pipe_names) == (config, names)
 
 
@@ -459,7 +461,7 @@ def test_export_without_recognizer_raises() -> None:
     refused(spacy.blank("en"), "expected a pipeline with a crf_ner component")
 
 
-def test_export_with_unknown_precision_raises(trained: Language) -> None:
+def test_export_with_unknown_dtype_raises(trained: Language) -> None:
     refused(trained, r"expected one of \['fp32', 'int8'\], got 'bf16'", "bf16")
 
 

@@ -146,15 +146,15 @@ def test_mixed_precision_training_predicts_same_entities_on_cpu(gpu, tiny_transf
     assert next(head(nlp).module.parameters()).is_cuda
     nlp.to_disk(tmp_path)
     found = {"as trained": [ents(doc) for doc in nlp.pipe(TEXTS)]}
-    for precision in ("fp32", "bf16", "fp16"):
-        if precision != "bf16" or HAS_BF16:
-            accelerate(nlp, precision)
-            found[precision] = [ents(doc) for doc in nlp.pipe(TEXTS)]
+    for dtype in ("fp32", "bf16", "fp16"):
+        if dtype != "bf16" or HAS_BF16:
+            accelerate(nlp, dtype)
+            found[dtype] = [ents(doc) for doc in nlp.pipe(TEXTS)]
     spacy.require_cpu()
     on_cpu = [ents(doc) for doc in spacy.load(tmp_path).pipe(TEXTS)]
     assert any(on_cpu)
-    for precision, of_texts in found.items():
-        assert of_texts == on_cpu, precision
+    for dtype, of_texts in found.items():
+        assert of_texts == on_cpu, dtype
 
 
 @pytest.mark.parametrize("overflows", ["transformer", "crf_ner"])
@@ -192,7 +192,7 @@ def test_an_overflow_in_mixed_precision_skips_the_step_and_halves_the_scale(
 
 
 @pytest.mark.parametrize("mixed_precision", [False, True, "float16"])
-def test_training_precision_of_recurrent_encoder_is_float32_or_float16(
+def test_training_dtype_of_recurrent_encoder_is_float32_or_float16(
     gpu, tiny_transformer, monkeypatch, mixed_precision
 ):
     """float32, also where the layers around it train in bfloat16; float16 with scaled gradients."""
@@ -248,15 +248,15 @@ def test_mixed_precision_uses_bfloat16_if_supported(gpu, tiny_transformer, mixed
     assert all("pooler" in name for name in still)
 
 
-def test_auto_precision_is_bf16_only_if_supported(gpu, tiny_transformer):
+def test_auto_dtype_is_bf16_only_if_supported(gpu, tiny_transformer):
     nlp = pipeline(tiny_transformer)
     initialized(nlp)
     accelerate(nlp, "auto")
-    assert head(nlp).resolved_precision == ("bf16" if HAS_BF16 else "fp16")
+    assert head(nlp).resolved_dtype == ("bf16" if HAS_BF16 else "fp16")
 
 
 @pytest.mark.parametrize("mixed_precision", [False, True])
-def test_gradients_of_parts_add_up_in_each_precision(gpu, tiny_transformer, mixed_precision):
+def test_gradients_of_parts_add_up_in_each_dtype(gpu, tiny_transformer, mixed_precision):
     found = []
     for parts in ([0, 7], [0, 3, 5, 7]):
         nlp = pipeline(tiny_transformer, mixed_precision)
@@ -271,7 +271,7 @@ def test_gradients_of_parts_add_up_in_each_precision(gpu, tiny_transformer, mixe
 
 
 @pytest.mark.parametrize("mixed_precision", [False, True])
-def test_gradients_of_rehearsal_are_added_in_each_precision(gpu, mixed_precision):
+def test_gradients_of_rehearsal_are_added_in_each_dtype(gpu, mixed_precision):
     def trained():
         nlp = spacy.blank("en")
         nlp.add_pipe("crf_ner", config={"model": {"mixed_precision": mixed_precision}})
@@ -392,8 +392,8 @@ def test_weights_stay_in_one_buffer_for_cudnn(gpu, tiny_transformer):
     nlp.get_pipe("crf_ner").rehearse(
         [Example(doc, doc) for doc in nlp.get_pipe("transformer").pipe(docs)]
     )
-    for precision in ("fp32", "fp16"):
-        accelerate(nlp, precision)
+    for dtype in ("fp32", "fp16"):
+        accelerate(nlp, dtype)
         list(nlp.pipe(TEXTS))
 
 
@@ -586,7 +586,7 @@ def test_all_query_methods_run_on_gpu(gpu, tmp_path):
 
 def test_training_overlapping_entities_lowers_loss(gpu):
     nlp = spacy.blank("en")
-    settings = {"entities": "overlapping", "layers": 2, "model": {"hidden_width": 16}}
+    settings = {"overlap": True, "max_nesting": 2, "model": {"hidden_width": 16}}
     nlp.add_pipe("crf_ner", config=settings)
     optimizer = initialized(nlp)
     losses = [step(nlp, optimizer)["crf_ner"] for _ in range(5)]
@@ -679,7 +679,7 @@ def test_annotate_processes_on_two_gpus_match_pipe(tmp_path):
         str(tmp_path / "out"),
     ]
     options = ["--gpu-id", "0,1", "--workers", "2", "--shard-size", "5"]
-    options += ["--precision", "fp16"]  # an error on a CPU
+    options += ["--dtype", "fp16"]  # an error on a CPU
     result = CliRunner().invoke(app, [*command, *options])
     assert result.exit_code == 0, result.output
     shards = sorted((tmp_path / "out").glob("part-*.jsonl"))

@@ -46,10 +46,10 @@ def save(docs, path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("entities", ["flat", "overlapping"])
-def test_packaged_pipeline_loads_by_name(entities, tmp_path):
+@pytest.mark.parametrize("overlap", [False, True])
+def test_packaged_pipeline_loads_by_name(overlap, tmp_path):
     nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"model": {"tok2vec": TOK2VEC}, "entities": entities})
+    nlp.add_pipe("crf_ner", config={"model": {"tok2vec": TOK2VEC}, "overlap": overlap})
     train(nlp, make_examples(nlp, SENTENCES), steps=40)
     nlp.to_disk(tmp_path / "model")
     package = ["-m", "spacy", "package", tmp_path / "model", tmp_path, "--build", "none"]

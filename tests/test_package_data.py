@@ -16,7 +16,7 @@ import spacy_crf_ner
 from spacy_crf_ner.explain.html import trellis_page
 from spacy_crf_ner.report.html import comparison_page
 assert spacy_crf_ner.__file__.startswith(sys.argv[1]), spacy_crf_ner.__file__
-keys = ("text", "label", "tokens", "tags", "path", "backpointers", "start", "analyses")
+keys = ("text", "label", "tokens", "tags", "path", "backpointers", "start", "labelings")
 nothing = dict.fromkeys(keys, [])
 assert trellis_page(nothing).count("</style>") == comparison_page([], "x").count("</style>") == 1
 """

@@ -26,7 +26,7 @@ def ids_of(scheme: TagScheme, tags: list[str]) -> tuple[int, ...]:
 
 
 def entities(scheme: TagScheme, ids: np.ndarray) -> list[Span]:
-    return scheme.offsets(scheme.spans(ids))
+    return scheme.offsets(scheme.decode(ids))
 
 
 def spans_of(doc: Doc, biluo: list[str]) -> list[Span]:
@@ -102,7 +102,7 @@ def test_write_returns_padded_tag_ids_of_scheme(name: str, asked: list[tuple[int
         ids_of(scheme, write(name, n, [(0, n, LABELS[i])])) + (TAG_MISSING,) * (longest - n)
         for i, n in asked
     ]
-    found = scheme.write(numbers, lengths)
+    found = scheme.encode(numbers, lengths)
     np.testing.assert_array_equal(found, np.reshape(expected, (len(asked), longest)))
 
 

@@ -1,4 +1,4 @@
-"""The transformer alone: an upper bound on the speed of recognisers over it."""
+"""The transformer alone: an upper bound on the speed of recognizers over it."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext

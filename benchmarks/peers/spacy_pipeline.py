@@ -19,19 +19,17 @@ class SpacyPipeline(System):
         """Train as `spacy train` does, in this process."""
         train(config, out, overrides=overrides)
 
-    def load(
-        self, model: str, precision: str | None = None, threshold: float | None = None
-    ) -> None:
+    def load(self, model: str, dtype: str | None = None, threshold: float | None = None) -> None:
         self.nlp = spacy.load(model)
         if threshold is not None and "spancat" in self.nlp.pipe_names:
             self.nlp.get_pipe("spancat").cfg["threshold"] = threshold
         elif threshold is not None:
             ner = self.nlp.get_pipe("ner")
-            ner.decode, ner.span_threshold = "f_score", threshold
-        if precision is not None:
+            ner.decode, ner.f_score_threshold = "max_expected_f", threshold
+        if dtype is not None:
             from spacy_crf_ner import accelerate
 
-            self.nlp = accelerate(self.nlp, precision=precision)
+            self.nlp = accelerate(self.nlp, dtype=dtype)
 
     def annotate(self, texts: list[str], batch_size: int) -> Any:
         return list(self.nlp.pipe(texts, batch_size=batch_size))

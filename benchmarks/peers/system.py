@@ -1,4 +1,4 @@
-"""One entity recogniser in its own process: JSON lines in, JSON lines out.
+"""One entity recognizer in its own process: JSON lines in, JSON lines out.
 
 Needs nothing but the standard library, since each system has an environment of its own. A
 request is a list: the name of a method of `System` and its arguments; the answer is what that

@@ -17,18 +17,18 @@ from ..data.jsonl import annotated_parts
 from ..docbin import without_annotation
 from ..evaluation.calibration import calibrate
 from ..evaluation.error_analysis import errors, missed_probabilities
-from ..evaluation.labels import require_shared_label
+from ..evaluation.labels import check_shared_label
 from ..evaluation.matching import Entity, Match, collect_entities, match_entities
 from ..input_error import InputError
 from ..pipeline.calibration import log_likelihoods_of
-from ..pipeline.gold import count_entities, require_text
+from ..pipeline.gold import check_text, count_entities
 from ..pipeline.label_sets import annotated_labels
-from ..pipeline.lookup import later_names, recognizer, require_recognizer, sets_entities_alone
+from ..pipeline.lookup import later_names, recognizer, resolve_recognizer, sets_entities_alone
 from ..pipeline.preset import IOB_OUTSIDE
 from ..training.cross_validation import (
+    check_not_frozen,
     divide,
     known_negatives,
-    require_not_frozen,
     train_folds,
 )
 from .ranking import identify
@@ -120,7 +120,7 @@ def review(
             a corpus with fewer different texts than folds, without entities, or with gold entities
             that begin or end with whitespace.
     """
-    name = require_recognizer(nlp, component)
+    name = resolve_recognizer(nlp, component)
     pipe = recognizer(nlp, name)
     if pipe.entities_key is not None:
         raise InputError(
@@ -140,10 +140,10 @@ def review(
     _, docs = read_gold(corpus, nlp, ConversionLog())
     gold = list(docs)
     if folds == 0:
-        require_shared_label(gold, str(corpus), nlp, name)
+        check_shared_label(gold, str(corpus), nlp, name)
     if not any(doc.ents for doc in gold):
         raise InputError(f"{corpus}: expected docs with entities, got {len(gold)} without.")
-    _require_learnable(gold, corpus, name)
+    _check_learnable(gold, corpus, name)
     findings: list[dict[str, Any]] = []
     left_out = 0
     key = pipe.incorrect_spans_key
@@ -152,7 +152,7 @@ def review(
     if folds == 0:
         findings, left_out = _compare(nlp, name, gold, [*range(len(gold))])
     else:
-        require_not_frozen(nlp, name)
+        check_not_frozen(nlp, name)
         fold_of = divide([doc.text for doc in gold], folds, seed)
         for done, (trained, held_out) in enumerate(
             train_folds(nlp.config, gold, fold_of, gpu_id, seed, key, source=nlp), 1
@@ -185,12 +185,12 @@ def review(
     return Review(findings, len(gold), docs_of, left_out, sum(each in lost for each in negatives))
 
 
-def _require_learnable(gold: Sequence[Doc], corpus: Path, name: str) -> None:
-    """Raise InputError with all entities that `require_text` refuses."""
+def _check_learnable(gold: Sequence[Doc], corpus: Path, name: str) -> None:
+    """Raise InputError with all entities that `check_text` refuses."""
     wrong = []
     for ent in (ent for doc in gold for ent in doc.ents):
         try:
-            require_text([ent], name)
+            check_text([ent], name)
         except InputError as error:
             wrong.append(f"\n{error}")
     if wrong:

@@ -28,7 +28,7 @@ from ..docbin import copy_norms
 from ..input_error import InputError
 from ..pipeline.given_text import CHANGED, changes_text
 from ..pipeline.interval_scheduling import Candidate
-from ..pipeline.lookup import only_before, recognizer, require_recognizer
+from ..pipeline.lookup import recognizer, resolve_recognizer, upstream_only
 from .selection import Selection, Unit, random_key
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 UNITS = ("docs", "sentences", "spans")
 STRATEGIES = ("entropy", "errors", "random")
 UNCERTAIN = 0.05  # the lowest probability of a span to ask about
-MIN_TOKENS = 5  # a shorter sentence is joined with its neighbour: alone, nobody can judge it
+MIN_TOKENS = 5  # a shorter sentence is joined with its neighbor: alone, nobody can judge it
 
 
 class Options(NamedTuple):
@@ -46,13 +46,13 @@ class Options(NamedTuple):
     Attributes:
         n: The number of tasks, with the random ones.
         unit: "docs", "sentences", or "spans", which are questions about single spans.
-        strategy: "entropy" of all analyses per token; expected number of "errors" per token; or
+        strategy: "entropy" of all labelings per token; expected number of "errors" per token; or
             "random". For questions about spans, the first two are the same: probabilities near 0.5
             are first.
         budget: The tokens of all tasks together, at most; None for no limit.
-        repeats: At most this many tasks have the same most uncertain span, compared by
+        max_per_surface: At most this many tasks have the same most uncertain span, compared by
             `surface_of`; 0 for no limit.
-        sample: The share of tasks that are a random sample, for evaluation.
+        random_share: The share of tasks that are a random sample, for evaluation.
         seed: Seed of the sample, and of the strategy "random".
         exclude: What is not asked again, see `exclusion.annotated_ids`.
         component: The name of the `crf_ner` component; None for the only one.
@@ -62,8 +62,8 @@ class Options(NamedTuple):
     unit: str = "docs"
     strategy: str = "entropy"
     budget: int | None = None
-    repeats: int = 3
-    sample: float = 0.1
+    max_per_surface: int = 3
+    random_share: float = 0.1
     seed: int = 0
     exclude: frozenset[str] = frozenset()
     component: str | None = None
@@ -73,22 +73,22 @@ class Options(NamedTuple):
 
         A budget can make the sample smaller. Then more units can be tasks, so more are ranked.
         """
-        sample = round(self.n * self.sample)
+        sample = round(self.n * self.random_share)
         ranked = self.n if self.budget is not None and sample < self.n else self.n - sample
-        return Selection(ranked, sample, self.repeats, self.seed)
+        return Selection(ranked, sample, self.max_per_surface, self.seed)
 
 
-def require_options(options: Options) -> None:
+def check_options(options: Options) -> None:
     """Raise InputError for options that are out of range or contradict each other."""
     for name, known in {"unit": UNITS, "strategy": STRATEGIES}.items():
         if (got := getattr(options, name)) not in known:
             raise InputError(f"{name}: expected one of {', '.join(known)}, got {got!r}.")
-    least = {"n": 1, "repeats": 0} | ({} if options.budget is None else {"budget": 1})
+    least = {"n": 1, "max_per_surface": 0} | ({} if options.budget is None else {"budget": 1})
     for name, low in least.items():
         if getattr(options, name) < low:
             raise InputError(f"{name}: expected {low} or more, got {getattr(options, name)}.")
-    if not 0 <= options.sample <= 1:
-        raise InputError(f"sample: expected a share from 0 to 1, got {options.sample}.")
+    if not 0 <= options.random_share <= 1:
+        raise InputError(f"random_share: expected a share from 0 to 1, got {options.random_share}.")
 
 
 def rank_texts(
@@ -109,7 +109,7 @@ def rank_texts(
         InputError: For questions about spans of overlapping entities.
         OSError: For an error of the machine, not of a text; also MemoryError, and errors of a GPU.
     """
-    name = require_recognizer(nlp, options.component)
+    name = resolve_recognizer(nlp, options.component)
     pipe = recognizer(nlp, name)
     if options.unit == "spans" and pipe.entities_key is not None:
         raise InputError(
@@ -119,7 +119,7 @@ def rank_texts(
     documents = [AnnotatedText(text) for text in texts]
     pieces: list[AnnotatedText] = []
     origins: list[tuple[int, int]] = []  # of each piece: its document, and its first character
-    with limited_memory(nlp), only_before(nlp, name):
+    with limited_memory(nlp), upstream_only(nlp, name):
         for i, document in enumerate(documents):
             for start, content in divide(nlp, document, options.unit):
                 pieces.append(AnnotatedText(content))
@@ -131,7 +131,7 @@ def rank_texts(
         documents[i].error = documents[i].error or piece.error
         if piece.error is None:
             try:
-                _require_length(nlp, piece.text)
+                _check_length(nlp, piece.text)
                 found[i] += _units(piece.text, start, own, options)
             except ValueError as error:
                 piece.fail(error)
@@ -190,7 +190,7 @@ def sentences(doc: Doc) -> list[Span]:
 
 
 def join_short(sentences: Iterable[Span]) -> list[Span]:
-    """Join each sentence of fewer than `MIN_TOKENS` tokens with a neighbour.
+    """Join each sentence of fewer than `MIN_TOKENS` tokens with a neighbor.
 
     This is the one before it, as for "(ref 31)" behind a full stop, or the next one if that has
     been joined already: many short sentences do not make one long text.
@@ -257,14 +257,14 @@ def _measure(nlp: Language, pipe: "CRFEntityRecognizer", batch: Sequence[Part]) 
         part.result = _Measured(tokens, entropy, entities, candidates)
 
 
-def _require_length(nlp: Language, text: str) -> None:
+def _check_length(nlp: Language, text: str) -> None:
     """Raise ValueError for a text that is too long to be read again with its answer."""
     if len(text) > nlp.max_length:
         expected = f"expected at most {nlp.max_length:,} characters, as in answers"
         raise ValueError(f"{expected}, got {len(text):,}. Ask for sentences")
 
 
-def _require_whole_tokens(tokens: Sequence[tuple[str, bool]], found: Iterable[Candidate]) -> None:
+def _check_whole_tokens(tokens: Sequence[tuple[str, bool]], found: Iterable[Candidate]) -> None:
     """Raise ValueError for an entity that ends within a token.
 
     The end of an entity across a cut is in the next part, whose tokens may differ.
@@ -298,7 +298,7 @@ def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> It
         return
     if options.unit == "spans":
         asked = [(span, p) for span, p in candidates if UNCERTAIN <= p <= 1 - UNCERTAIN]
-        _require_whole_tokens(tokens, asked)
+        _check_whole_tokens(tokens, asked)
         for span, p in asked:
             first, last, _ = span
             score = _scored(options, identity := identify(text, span), 0.5 - abs(p - 0.5))
@@ -306,7 +306,7 @@ def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> It
             source = {"offset": start}
             yield Unit(identity, text, tokens, [(span, p)], score, surface, source, span)
         return
-    _require_whole_tokens(tokens, entities)
+    _check_whole_tokens(tokens, entities)
     decoded = {span for span, _ in entities}
     missed = math.fsum(p for span, p in candidates if span not in decoded)
     by_strategy = {

@@ -48,22 +48,22 @@ class Selection:
 
     The result is the same as if all units were sorted: it does not depend on the order in which
     they are added, or on the division of a corpus into parts whose selections are added. At most
-    `repeats` units have the same surface, so that similar ones are not all chosen; this is a
-    matroid, for which dropping the worst unit that breaks a limit is optimal. Units with the same
+    `max_per_surface` units have the same surface, so that similar ones are not all chosen; this is
+    a matroid, for which dropping the worst unit that breaks a limit is optimal. Units with the same
     id are expected to have the same surface.
 
     Args:
         n: The number of units with high scores.
         aside: The size of the random sample.
-        repeats: 0 for no limit.
+        max_per_surface: 0 for no limit.
         seed: Seed of the sample.
 
     Attributes:
         duplicates: The number of units that were not added because an equal one is chosen.
     """
 
-    def __init__(self, n: int, aside: int = 0, repeats: int = 0, seed: int = 0) -> None:
-        self._n, self._aside, self._repeats, self._seed = n, aside, repeats, seed
+    def __init__(self, n: int, aside: int = 0, max_per_surface: int = 0, seed: int = 0) -> None:
+        self._n, self._aside, self._max_per_surface, self._seed = n, aside, max_per_surface, seed
         self._ranked: list[Unit] = []
         self._sample: list[tuple[str, Unit]] = []
         self._surfaces: Counter[str] = Counter()
@@ -117,7 +117,11 @@ class Selection:
         insort(self._ranked, unit, key=lambda each: each.rank)
         self._ids[unit.id] = unit.rank
         self._surfaces[unit.surface] += 1
-        if self._repeats and unit.surface and self._surfaces[unit.surface] > self._repeats:
+        if (
+            self._max_per_surface
+            and unit.surface
+            and self._surfaces[unit.surface] > self._max_per_surface
+        ):
             same = (each for each in reversed(self._ranked) if each.surface == unit.surface)
             self._remove(next(same).id)
         elif len(self._ranked) > self._n:

@@ -14,20 +14,20 @@ import srsly
 
 from ..annotate.inputs import find_sources
 from ..annotate.multiprocess import processes
-from ..annotate.readers import require_text_column
+from ..annotate.readers import check_text_column
 from ..annotate.run import Progress, WorkerError
-from ..annotate.settings import Settings, require_settings
+from ..annotate.settings import Settings, check_settings
 from ..annotate.shards import Shard, cut_shards
 from ..annotate.storage import locate
 from ..annotate.worker import load
 from ..annotate.writers import json_line
-from ..atomic import atomic_write, require_new_folder
+from ..atomic import atomic_write, check_new_folder
 from ..extras import require
 from ..pipeline.lookup import recognizer
 from .exclusion import is_excluded
-from .ranking import Options, rank_texts, require_options
+from .ranking import Options, check_options, rank_texts
 from .selection import Selection, Unit, until_enough, within_budget
-from .tasks import require_tool, write_tasks
+from .tasks import check_tool, write_tasks
 
 TASKS, SAMPLE, ERRORS, SUMMARY = "tasks", "sample", "errors.jsonl", "summary.json"
 
@@ -76,10 +76,11 @@ def suggest(
 
     Returns:
         The content of summary.json: the numbers of "documents", "errors" and "blank" lines; of
-        "units", which are "tasks", "sample", "duplicates" of these, "over_budget", "over_repeats"
-        (left out although there are fewer tasks than asked for), or "not_chosen"; of "excluded"
-        ones; and of "empty" documents, which have none; and "tokens", those of the tasks and the
-        sample together, and "median_tokens", those of the median task, without whitespace.
+        "units", which are "tasks", "sample", "duplicates" of these, "over_budget",
+        "over_max_per_surface" (left out although there are fewer tasks than asked for), or
+        "not_chosen"; of "excluded" ones; and of "empty" documents, which have none; and "tokens",
+        those of the tasks and the sample together, and "median_tokens", those of the median task,
+        without whitespace.
 
     Raises:
         InputError: For invalid options, inputs and outputs.
@@ -87,12 +88,12 @@ def suggest(
         WorkerError: If a worker dies.
     """
     require("annotate")
-    require_options(options)
-    require_tool(tool, options.unit == "spans")
-    require_settings(settings)
-    require_new_folder(output)
+    check_options(options)
+    check_tool(tool, options.unit == "spans")
+    check_settings(settings)
+    check_new_folder(output)
     sources = find_sources(inputs, locate(str(output))).sources
-    require_text_column(sources[0], settings.text_column)
+    check_text_column(sources[0], settings.text_column)
     selection, counts = options.selection(), Counter[str]()
     work = partial(_rank_shard, model=model, settings=settings, options=options)
     total, began = sum(source.size for source in sources), monotonic()
@@ -112,7 +113,7 @@ def suggest(
                 size, labels = size + found.size, found.labels
                 done = counts["documents"], counts["tokens"], monotonic() - began
                 on_progress(Progress(size, total, *done))
-        selection.balance(options.sample)
+        selection.balance(options.random_share)
         chosen = choose(selection, options)
         used = {span[2] for units in chosen for unit in units for span, _ in unit.entities}
         labels = (*labels, *sorted(used.difference(labels)))  # also of earlier components
@@ -130,7 +131,7 @@ def choose(selection: Selection, options: Options) -> tuple[list[Unit], list[Uni
     """
     if options.budget is None:
         return selection.ranked, selection.sample
-    share = round(options.budget * options.sample)
+    share = round(options.budget * options.random_share)
     sample = until_enough(selection.sample, share, options.budget)
     selection.limit_sample(len(sample))
     left = options.budget - sum(len(unit.tokens) for unit in sample)
@@ -140,7 +141,7 @@ def choose(selection: Selection, options: Options) -> tuple[list[Unit], list[Uni
 def _rank_shard(
     shard: Shard, gpu_id: int, *, model: str, settings: Settings, options: Options
 ) -> ShardUnits:
-    nlp = load(model, gpu_id, settings.precision)
+    nlp = load(model, gpu_id, settings.dtype)
     given = [(item, item.row) for item in shard.items if item.row is not None]
     texts = [row[settings.text_column] for _, row in given]
     found, documents = rank_texts(nlp, texts, options, settings)
@@ -188,7 +189,7 @@ def _summarize(
     over = without_budget - len(tasks) - len(sample)
     duplicates = counts["duplicates"] + selection.duplicates
     left = counts["units"] - len(tasks) - len(sample) - over - duplicates
-    # Only the limit of repeats leaves out a unit while there is room for more.
+    # Only `max_per_surface` leaves out a unit while there is room for more.
     repeated = left if without_budget < options.n else 0
     sizes = [sum(not word.isspace() for word, _ in unit.tokens) for unit in tasks]
     return {
@@ -197,7 +198,7 @@ def _summarize(
         "sample": len(sample),
         "duplicates": duplicates,
         "over_budget": over,
-        "over_repeats": repeated,
+        "over_max_per_surface": repeated,
         "not_chosen": left - repeated,
         "tokens": sum(len(unit.tokens) for unit in (*tasks, *sample)),
         "median_tokens": median(sizes) if sizes else 0,

@@ -36,10 +36,10 @@ def write_tasks(
     (folder / f"{name}.jsonl").write_bytes(b"".join(map(json_line, records)))
 
 
-def require_tool(tool: str, binary: bool) -> None:
+def check_tool(tool: str, binary: bool) -> None:
     """Raise InputError for an unknown tool, and one that cannot ask about spans."""
     if tool not in TOOLS:
-        raise InputError(f"for: expected one of {', '.join(TOOLS)}, got {tool!r}.")
+        raise InputError(f"tool: expected one of {', '.join(TOOLS)}, got {tool!r}.")
     if binary and tool == "doccano":
         raise InputError(
             "for: expected prodigy, label-studio or jsonl for questions about spans, got doccano, "

@@ -26,7 +26,7 @@ def annotate_frames(
     max_characters: int = MAX_CHARACTERS,
     docs: bool = False,
     gpu_id: int = -1,
-    precision: str | None = None,
+    dtype: str | None = None,
 ) -> Iterator["DataFrame"]:
     """Find the entities of the documents in frames, and add them as a column.
 
@@ -43,7 +43,7 @@ def annotate_frames(
         max_characters: Maximum length of a chunk.
         docs: Also add the tokens and entities as a Doc.
         gpu_id: GPU to load the pipeline on; -1 for the CPU.
-        precision: "fp32", "bf16", "fp16", "int8" or "auto"; None for the precision saved with the
+        dtype: "fp32", "bf16", "fp16", "int8" or "auto"; None for the dtype saved with the
             pipeline.
 
     Yields:
@@ -61,10 +61,10 @@ def annotate_frames(
     """
     from pandas import Series
 
-    nlp = model if isinstance(model, Language) else load(model, gpu_id, precision)
+    nlp = model if isinstance(model, Language) else load(model, gpu_id, dtype)
     added = (ENTITIES, ERROR, DOC) if docs else (ENTITIES, ERROR)
     for frame in frames:
-        _require_columns(frame, text_column, added)
+        _check_columns(frame, text_column, added)
         found = annotate_texts(nlp, frame[text_column], batch_size, max_characters, docs)
         columns: dict[str, list[Any]] = {ENTITIES: [each.entities for each in found]}
         if any(isinstance(text, bytes) for text in frame[text_column]):
@@ -79,7 +79,7 @@ def annotate_frames(
         yield annotated
 
 
-def _require_columns(frame: "DataFrame", text_column: str, added: Iterable[str]) -> None:
+def _check_columns(frame: "DataFrame", text_column: str, added: Iterable[str]) -> None:
     columns = [*frame.columns]
     names = [name for name in columns if isinstance(name, str)]
     if names.count(text_column) != 1:

@@ -30,9 +30,9 @@ def make_fingerprint(model: str, sources: Sources, settings: Settings) -> dict[s
     on the order of the files.
 
     Args:
-        settings: Settings with a precision other than "auto".
+        settings: Settings with a dtype other than "auto".
     """
-    assert settings.precision != "auto"
+    assert settings.dtype != "auto"
     return {
         "model": _digest(_find_model(model)),
         "input": [[each.name, each.kind, each.size, each.modified] for each in sources.sources],
@@ -42,9 +42,9 @@ def make_fingerprint(model: str, sources: Sources, settings: Settings) -> dict[s
 
 
 def has_auto_precision(model: str) -> bool:
-    """Whether a pipeline was saved with the precision "auto"."""
+    """Whether a pipeline was saved with the dtype "auto"."""
     configs = _find_model(model).rglob("config.cfg")
-    return any('precision = "auto"' in path.read_text(encoding="utf-8") for path in configs)
+    return any('dtype = "auto"' in path.read_text(encoding="utf-8") for path in configs)
 
 
 def _find_model(model: str) -> Path:

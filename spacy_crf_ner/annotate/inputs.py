@@ -6,7 +6,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..data.json_records import require_unicode
+from ..data.json_records import check_unicode
 from ..input_error import InputError
 from .storage import Location, locate
 
@@ -113,7 +113,7 @@ def _list(given: str, output: Location) -> tuple[Location, list["FileInfo"]]:
     """List the files at a path, glob or URI; also return the file or folder that contains them."""
     from pyarrow.fs import FileType
 
-    require_unicode("name of an input", given)
+    check_unicode("name of an input", given)
     root = locate(given)
     (info,) = root.filesystem.get_file_info([root.path])
     if info.type == FileType.Directory and _within(output, root):
@@ -138,7 +138,7 @@ def _list(given: str, output: Location) -> tuple[Location, list["FileInfo"]]:
     folder = Path(root.name)
     paths = {path.relative_to(folder).as_posix() for each in matches for path in _walk(each)}
     for path in paths:
-        require_unicode(f"name of a file in {folder}", path)
+        check_unicode(f"name of a file in {folder}", path)
     return root, root.filesystem.get_file_info([f"{root.path}/{path}" for path in paths])
 
 

@@ -104,7 +104,7 @@ def processes(
         devices = devices[: count_shards(sources, settings, len(devices))]
     if devices == [-1]:
         return _this_process(cores)
-    _require_guard()
+    _check_guard()
     return _processes(devices)
 
 
@@ -122,7 +122,7 @@ def worker_devices(workers: int, gpu_ids: Sequence[int], cores: int) -> list[int
     return [*islice(cycle(devices), workers)]
 
 
-def _require_guard() -> None:
+def _check_guard() -> None:
     """Raise InputError in a script that would start workers again in each of its workers.
 
     A spawned process first imports the script, but not the `__main__` of a package or an archive.
@@ -199,14 +199,14 @@ def _processes(devices: list[int]) -> Iterator[_Processes]:
     """Start worker processes, one for each device (a GPU, or -1); kill them at the end.
 
     They are spawned, not forked. They end with this process, even if it is killed: this closes the
-    leash, a pipe whose other end only this process has.
+    parent_pipe, a pipe whose other end only this process has.
     """
     context = get_context("spawn")
-    leash, held = context.Pipe(duplex=False)
+    parent_pipe, held = context.Pipe(duplex=False)
     queue = context.SimpleQueue()
     for device in devices:
         queue.put(device)
-    executor = ProcessPoolExecutor(len(devices), context, _start, (leash, queue))
+    executor = ProcessPoolExecutor(len(devices), context, _start, (parent_pipe, queue))
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(ONE_THREAD)  # workers start later and inherit it
     try:
@@ -214,7 +214,7 @@ def _processes(devices: list[int]) -> Iterator[_Processes]:
     finally:
         held.close()
         executor.shutdown(cancel_futures=True)
-        leash.close()
+        parent_pipe.close()
         for name, value in before.items():
             del os.environ[name]
             if value is not None:
@@ -239,16 +239,16 @@ def _no_interrupts() -> Iterator[None]:
 _device = -1  # the GPU of this process, or -1 for the CPU
 
 
-def _start(leash: Connection, devices: "SimpleQueue[int]") -> None:
+def _start(parent_pipe: Connection, devices: "SimpleQueue[int]") -> None:
     global _device
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _use_openblas()
-    threading.Thread(target=_end_with_parent, args=(leash,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(parent_pipe,), daemon=True).start()
     _device = devices.get()
 
 
-def _end_with_parent(leash: Connection) -> None:
-    leash.poll(None)  # until the other end is closed
+def _end_with_parent(parent_pipe: Connection) -> None:
+    parent_pipe.poll(None)  # until the other end is closed
     os._exit(1)
 
 

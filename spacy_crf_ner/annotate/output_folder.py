@@ -70,7 +70,7 @@ class ShardFolder:
     def __enter__(self) -> "ShardFolder":
         from filelock import FileLock, Timeout
 
-        self._require_known()
+        self._check_known()
         if self.location.is_local:
             self.state.filesystem.create_dir(self.state.path, recursive=True)
             lock = FileLock(f"{self.state.path}/{LOCK}")
@@ -139,7 +139,7 @@ class ShardFolder:
         elif not resume:
             raise self.not_empty
         else:
-            _require_same(self.location.name, before, json.loads(json.dumps(fingerprint)))
+            _check_same(self.location.name, before, json.loads(json.dumps(fingerprint)))
         self.begun = True
         for report in self._reports(n for n in _names(self.state) if n.startswith("part-")):
             self.add(report)
@@ -177,7 +177,7 @@ class ShardFolder:
     def _report(self, name: str) -> ShardReport:
         return ShardReport(**json.loads((self.state / name).read()))
 
-    def _require_known(self) -> None:
+    def _check_known(self) -> None:
         from pyarrow.fs import FileSelector, FileType
 
         filesystem, path, name = self.location
@@ -204,7 +204,7 @@ def _names(folder: Location) -> list[str]:
     return [info.base_name for info in folder.files()]
 
 
-def _require_same(name: str, before: dict[str, Any], now: dict[str, Any]) -> None:
+def _check_same(name: str, before: dict[str, Any], now: dict[str, Any]) -> None:
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     if changed:
         was, got = (json.dumps(each.get(changed[0]))[:200] for each in (before, now))

@@ -137,7 +137,7 @@ def _connected(address: str | None) -> Iterator[None]:
         return
     # Without an address, Ray would search this machine for a cluster, even for one that has died.
     address = address or os.environ.get("RAY_ADDRESS") or "local"
-    _require_reachable(address)
+    _check_reachable(address)
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
     except ConnectionError as error:
@@ -152,7 +152,7 @@ def _connected(address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
-def _require_reachable(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Raise OSError if an address does not answer: Ray would wait for minutes, and exit."""
     place = urlsplit(address if "://" in address else f"//{address}")
     try:

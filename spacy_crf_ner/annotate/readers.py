@@ -79,7 +79,7 @@ def read(source: Source, settings: Settings) -> Iterator[Item]:
         MemoryError: If the machine has too little memory.
     """
     part = "the file"
-    whole = source.kind == "txt" and settings.whole_files
+    whole = source.kind == "txt" and settings.doc_per_file
     reader = _read_whole if whole else READERS[source.kind]
     try:
         for item in reader(source, settings.text_column):
@@ -119,7 +119,7 @@ def read_texts(
             or a file lacks the text column; and for an output in an input.
     """
     sources = find_sources(inputs, locate(output)).sources
-    require_text_column(sources[0], settings.text_column)
+    check_text_column(sources[0], settings.text_column)
     for source in sources:
         for item in read(source, settings):
             text = None if item.row is None else item.row[settings.text_column]
@@ -154,7 +154,7 @@ def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:
         row[id_column] = item.file if item.line is None else f"{item.file}:{item.line}"
 
 
-def require_text_column(source: Source, text_column: str) -> None:
+def check_text_column(source: Source, text_column: str) -> None:
     """Raise InputError if the first record or the header of a file lacks a column.
 
     A file without columns, or without a readable record, is accepted.

@@ -9,14 +9,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
-from ..atomic import require_folder_name
+from ..atomic import check_folder_name
 from ..extras import require
 from ..input_error import InputError
 from .fingerprint import has_auto_precision, make_fingerprint
 from .inputs import find_sources
 from .output_folder import ShardFolder, ShardReport
-from .readers import require_text_column
-from .settings import ENTITIES, Settings, require_settings
+from .readers import check_text_column
+from .settings import ENTITIES, Settings, check_settings
 from .shards import annotate_shard, cut_shards
 from .storage import locate
 from .worker import load_model
@@ -90,16 +90,16 @@ class Run:
 
     def __post_init__(self) -> None:
         require("annotate")
-        require_settings(self.settings)
+        check_settings(self.settings)
         if "://" not in str(self.output):
-            require_folder_name(Path(self.output))
+            check_folder_name(Path(self.output))
         self.location = locate(str(self.output))
         self.sources = find_sources(self.inputs, self.location)
-        require_text_column(self.sources.sources[0], self.settings.text_column)
+        check_text_column(self.sources.sources[0], self.settings.text_column)
 
     @property
     def load(self) -> Callable[[str | None, int], str | None]:
-        """Load the model in a worker; returns its precision."""
+        """Load the model in a worker; returns its dtype."""
         return partial(load_model, model=self.model)
 
     @property
@@ -137,7 +137,7 @@ class Run:
             shards = cut_shards(self.sources.sources, settings, self.added)
             shards = (shard for shard in shards if shard.name not in folder.finished)
             if (first := next(shards, None)) is not None:
-                next(engine.map(self.load, [settings.precision] * engine.size))
+                next(engine.map(self.load, [settings.dtype] * engine.size))
                 self.on_progress(progress())
                 work = partial(self.work, settings=settings, output=self.location)
                 for report in engine.map(work, chain([first], shards)):
@@ -148,15 +148,15 @@ class Run:
         return summary
 
     def _resolve_precision(self, engine: Engine, folder: ShardFolder) -> Settings:
-        """Resolve the precision "auto", so that all shards of a folder have the same one."""
-        given = self.settings.precision
+        """Resolve the dtype "auto", so that all shards of a folder have the same one."""
+        given = self.settings.dtype
         if given != "auto" and (given or not has_auto_precision(self.model)):
             return self.settings
         before = folder.read_fingerprint() if self.resume else None
         if before is not None:
-            return self.settings._replace(precision=before["precision"])
-        (precision,) = engine.map(self.load, [given])
-        return self.settings._replace(precision=precision)
+            return self.settings._replace(dtype=before["dtype"])
+        (dtype,) = engine.map(self.load, [given])
+        return self.settings._replace(dtype=dtype)
 
     def summary(self, folder: ShardFolder, progress: Progress, resumed_shards: int) -> Summary:
         """Return the content of summary.json."""

@@ -17,7 +17,7 @@ from spacy.vocab import Vocab
 from ..pipeline.given_text import CHANGED, changes_text
 from .chunking import MAX_CHARACTERS, Chunk, chunk_text, merge_entities
 from .entities import Groups, group_entities, join_groups, overlapping_keys
-from .settings import require_sizes
+from .settings import check_sizes
 
 # Maximum numbers of characters and of documents in a batch.
 BATCH_CHARACTERS = 50_000
@@ -163,7 +163,7 @@ def process(
         OSError: For an error of the machine, not of a document; also MemoryError, and errors of a
             GPU.
     """
-    require_sizes(batch_size=batch_size, max_characters=max_characters)
+    check_sizes(batch_size=batch_size, max_characters=max_characters)
 
     def work_on_rest(batch: Sequence[Part]) -> None:
         # Another chunk of the document may have failed.

@@ -18,27 +18,27 @@ class Settings(NamedTuple):
         text_column: Column of the texts.
         id_column: Column of the ids. A missing id, or null, becomes file and line; in the format
             "parquet", null stays.
-        whole_files: Read a .txt file as one document, instead of one per line.
+        doc_per_file: Read a .txt file as one document, instead of one per line.
         keep_text: Also write the texts; the format "spacy" always has them.
         shard_size: Maximum number of documents in a shard.
         batch_size: Documents per batch; 0 chooses it by their length.
         max_characters: Maximum length of a chunk; longer texts are split.
-        precision: "fp32", "bf16", "fp16", "int8" or "auto"; None for the precision saved with the
+        dtype: "fp32", "bf16", "fp16", "int8" or "auto"; None for the dtype saved with the
             pipeline.
     """
 
     format: str = "jsonl"
     text_column: str = "text"
     id_column: str = "id"
-    whole_files: bool = False
+    doc_per_file: bool = False
     keep_text: bool = True
     shard_size: int = 2000
     batch_size: int = 0
     max_characters: int = MAX_CHARACTERS
-    precision: str | None = None
+    dtype: str | None = None
 
 
-def require_settings(settings: Settings) -> None:
+def check_settings(settings: Settings) -> None:
     """Raise InputError for invalid settings."""
     if settings.format not in FORMATS:
         raise InputError(
@@ -50,10 +50,10 @@ def require_settings(settings: Settings) -> None:
             f"text_column, id_column: expected two names other than {ENTITIES!r}, which is added, "
             f"got {columns[0]!r} and {columns[1]!r}. Choose other columns."
         )
-    require_sizes(**{name: getattr(settings, name) for name in LEAST})
+    check_sizes(**{name: getattr(settings, name) for name in LEAST})
 
 
-def require_sizes(**sizes: int) -> None:
+def check_sizes(**sizes: int) -> None:
     """Raise InputError for settings in `LEAST` that are too small."""
     for name, value in sizes.items():
         if value < LEAST[name]:

@@ -91,7 +91,7 @@ def annotate_shard(
     """
     column, docs, schema = settings.text_column, settings.format == "spacy", shard.schema
     given = [(item, item.row) for item in shard.items if item.row is not None]
-    nlp, texts = load(model, gpu_id, settings.precision), [row[column] for _, row in given]
+    nlp, texts = load(model, gpu_id, settings.dtype), [row[column] for _, row in given]
     found = annotate_texts(nlp, texts, settings.batch_size, settings.max_characters, docs)
     annotated, rows = [], []
     for (item, row), each in zip(given, found):

@@ -3,10 +3,10 @@
 from .check_corpus import check
 from .findings import Finding, Report
 from .settings import CheckSettings, read_settings
-from .statistics import MAX_LAYERS, Statistics
+from .statistics import MAX_LEVELS, Statistics
 
 __all__ = [
-    "MAX_LAYERS",
+    "MAX_LEVELS",
     "CheckSettings",
     "Finding",
     "Report",

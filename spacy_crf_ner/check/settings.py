@@ -86,7 +86,7 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     given = config.get("components", {}).items()
     components = {name: _sourced(each, name) for name, each in given if isinstance(each, dict)}
     ner = next((block for block in components.values() if block.get("factory") == FACTORY), {})
-    overlapping = ner.get("entities") == "overlapping"
+    overlapping = ner.get("overlap") is True
     settings = CheckSettings(
         lang=config.get("nlp", {}).get("lang") or "en",
         scheme=ner.get("scheme", "biluo"),

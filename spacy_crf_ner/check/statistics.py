@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from spacy.tokens import Doc, Span
 
-from ..pipeline.interval_scheduling import assign_layers
+from ..pipeline.interval_scheduling import nesting_levels
 from ..pipeline.preset import IOB_MISSING
 
-MAX_LAYERS = 3  # the shares of entities in 1 to 3 layers are reported
+MAX_LEVELS = 3  # the shares of entities in 1 to 3 levels are reported
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Statistics:
         lengths: Entities by number of tokens.
         overlapping: Entities that have a token of another entity.
         overlapping_same_label: Entities that have a token of another entity of their label.
-        layers: Entities by label and layer, from 0: those of a layer do not overlap each other.
+        levels: Entities by label and level, from 0: those of a level do not overlap each other.
     """
 
     docs: int = 0
@@ -46,7 +46,7 @@ class Statistics:
     lengths: Counter[int] = field(default_factory=Counter)
     overlapping: int = 0
     overlapping_same_label: int = 0
-    layers: dict[str, Counter[int]] = field(default_factory=dict)
+    levels: dict[str, Counter[int]] = field(default_factory=dict)
 
     def add(self, doc: Doc, ents: Sequence[Span], iob: NDArray[np.uint64]) -> None:
         """Count a doc; see `CorpusDoc` for its entities and for iob."""
@@ -67,16 +67,16 @@ class Statistics:
         for label, spans in by_label.items():
             self.labels[label] += len(spans)
             self.label_tokens[label] += len({i for span in spans for i in range(*span)})
-            self.layers.setdefault(label, Counter()).update(assign_layers(spans))
+            self.levels.setdefault(label, Counter()).update(nesting_levels(spans))
             self.overlapping_same_label += _count_overlapping(spans)
         self.overlapping += _count_overlapping([(ent.start, ent.end) for ent in ents])
 
-    def layer_share(self, n: int) -> float:
-        """Return the share of the entities that are in the first n layers of their label.
+    def level_share(self, n: int) -> float:
+        """Return the share of the entities that are in the first n levels of their label.
 
-        A model with n layers learns no others.
+        A model with n levels learns no others.
         """
-        inside = sum(counts[k] for counts in self.layers.values() for k in range(n))
+        inside = sum(counts[k] for counts in self.levels.values() for k in range(n))
         return inside / self.entities if self.entities else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,8 +86,8 @@ class Statistics:
             "labels": dict(self.labels.most_common()),
             "label_tokens": dict(self.label_tokens.most_common()),
             "lengths": {str(n): self.lengths[n] for n in sorted(self.lengths)},
-            "layers": {k: [n[i] for i in range(len(n))] for k, n in sorted(self.layers.items())},
-            "layer_shares": [self.layer_share(n) for n in range(1, MAX_LAYERS + 1)],
+            "levels": {k: [n[i] for i in range(len(n))] for k, n in sorted(self.levels.items())},
+            "level_shares": [self.level_share(n) for n in range(1, MAX_LEVELS + 1)],
             "missing_share": self.missing / self.tokens if self.tokens else 0.0,
         }
 

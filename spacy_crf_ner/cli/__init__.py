@@ -24,15 +24,16 @@ COMMANDS = {
     "explain": "Show how Viterbi decoding finds the entities of a text.",
     "visualize": "Write an HTML page of documents, gold entities beside predicted ones.",
     "calibrate": "Calibrate the confidences of entities.",
-    "monitor": "Test whether new documents are like those that the promises of a pipeline are for.",
-    "redact": "Remove entities from documents, with a promise of how many are missed.",
+    "monitor": "Test whether new documents are like those that the guarantees of a pipeline are "
+    "for.",
+    "redact": "Remove entities from documents, with a guarantee of how many are missed.",
     "report": "Evaluate a pipeline: scores, errors, calibration.",
     "export": "Export a pipeline that predicts without torch and transformers.",
     "init-config": "Write a complete config for `spacy train`.",
     "tune": "Search for the settings with the best score on the dev corpus.",
     "distill": "Train a small pipeline on what large ones predict.",
     "train-distributed": "Train a pipeline on several GPUs or machines.",
-    "info": "Show versions, devices, their precisions, and which of them `auto` chooses.",
+    "info": "Show versions, devices, their dtypes, and which of them `auto` chooses.",
 }
 
 

@@ -9,15 +9,15 @@ import typer
 from ..input_error import InputError
 from .console import annotation_progress
 from .options import (
+    DocPerFile,
+    Dtype,
     GpuIds,
     IDField,
     Model,
-    Precision,
     Restart,
     Resume,
     TextField,
     Texts,
-    WholeFiles,
     Workers,
     gpu_numbers,
     numbers,
@@ -38,11 +38,11 @@ def annotate(
     ] = "jsonl",
     text_column: TextField = "text",
     id_column: IDField = "id",
-    whole_files: WholeFiles = False,
+    doc_per_file: DocPerFile = False,
     no_text: Annotated[bool, typer.Option("--no-text", help="Do not write the texts.")] = False,
     workers: Workers = 0,
     gpu_id: GpuIds = "-1",
-    precision: Precision = None,
+    dtype: Dtype = None,
     batch_size: Annotated[
         str, typer.Option(help="Documents per batch; auto: depends on their length.")
     ] = "auto",
@@ -60,7 +60,7 @@ def annotate(
 
     \b
     Input formats, by file extension; all but the last two also with .gz or .zst:
-      .txt         one document per line; with --whole-files, one per file
+      .txt         one document per line; with --doc-per-file, one per file
       .jsonl       one object per line
       .csv, .tsv   the first line has the column names
       .parquet
@@ -83,7 +83,7 @@ def annotate(
     """
     import srsly
 
-    leave_out_torch_if_exported(model, precision)
+    leave_out_torch_if_exported(model, dtype)
     from .. import annotate as annotation
 
     if engine not in annotation.ENGINES:
@@ -93,11 +93,11 @@ def annotate(
         format=format,
         text_column=text_column,
         id_column=id_column,
-        whole_files=whole_files,
+        doc_per_file=doc_per_file,
         keep_text=not no_text,
         shard_size=shard_size,
         batch_size=_batch_size(batch_size),
-        precision=precision,
+        dtype=dtype,
     )
     gpu_ids = gpu_numbers(gpu_id)
     run: Callable[..., annotation.Summary] = partial(annotation.annotate, gpu_ids=gpu_ids)

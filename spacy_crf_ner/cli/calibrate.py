@@ -8,17 +8,17 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Column, Table
 
-from ..atomic import atomic_write, require_new_folder
+from ..atomic import atomic_write, check_new_folder
 from ..input_error import InputError
 from .console import plain_warnings, print_table
 from .gold_corpus import read_examples
 from .options import (
     Component,
+    DocPerFile,
+    Dtype,
     GpuId,
     Model,
-    Precision,
     TextField,
-    WholeFiles,
 )
 from .raw_texts import read_sample
 
@@ -26,7 +26,7 @@ SAMPLE = 1000  # documents of --texts
 COSTS = {
     "recall": "{:.1f} / entity",
     "precision": "recall {:.1%}",
-    "analyses": "{:.1f} / doc",
+    "set_coverage": "{:.1f} / doc",
 }
 
 
@@ -45,15 +45,15 @@ def calibrate(
         typer.Option(
             "--held-out",
             help="State that no document was trained on, where the pipeline does not know. The "
-            "promise repeats it.",
+            "guarantee repeats it.",
         ),
     ] = False,
     count_dev: Annotated[
         bool,
         typer.Option(
             "--count-dev",
-            help="Use documents that chose the checkpoint, too. The promise is then too good, and "
-            "says so.",
+            help="Use documents that chose the checkpoint, too. The guarantee is then too good, "
+            "and says so.",
         ),
     ] = False,
     folds: Annotated[
@@ -81,25 +81,25 @@ def calibrate(
         ),
     ] = None,
     text_column: TextField = "text",
-    whole_files: WholeFiles = False,
+    doc_per_file: DocPerFile = False,
     recall: Annotated[
         float | None,
-        typer.Option(help="Promise that candidates contain this share of the gold entities."),
+        typer.Option(help="Guarantee that candidates contain this share of the gold entities."),
     ] = None,
     ents_precision: Annotated[
-        float | None, typer.Option(help="Promise that this share of the found entities is right.")
+        float | None, typer.Option(help="Guarantee that this share of the found entities is right.")
     ] = None,
-    analyses: Annotated[
+    set_coverage: Annotated[
         float | None,
-        typer.Option(help="Promise analysis sets that contain the right one this often."),
+        typer.Option(help="Guarantee prediction sets that contain the right one this often."),
     ] = None,
-    certainty: Annotated[
+    confidence_level: Annotated[
         float | None,
         typer.Option(help="Of --recall (else it holds on average) and --ents-precision (0.95)."),
     ] = None,
     by_label: Annotated[bool, typer.Option("--by-label", help="--recall for each label.")] = False,
     gpu_id: GpuId = -1,
-    precision: Precision = None,
+    dtype: Dtype = None,
     component: Component = None,
 ) -> None:
     """Calibrate the confidences of entities.
@@ -110,7 +110,7 @@ def calibrate(
     slope at most 1. The highest confidence depends on their number: 0.997 for 36.
     Predicted entities do not change, unless thresholds drop those with low confidence, or
     the pipeline chooses entities by --f-beta: give it again then.
-    Only what was fitted differs in the saved pipeline; --precision is not saved.
+    Only what was fitted differs in the saved pipeline; --dtype is not saved.
     With --f-beta, entities are chosen by their probabilities instead of the most probable tag
     sequence: those over the threshold with the best expected F-score on 1000 of the --texts, or
     on CORPUS.
@@ -121,13 +121,13 @@ def calibrate(
       by chance  the ECE of as many entities if every confidence were right
       Brier      mean of (confidence - correct)^2, with correct = 0 or 1
 
-    The pipeline keeps its promises on new documents from the source of CORPUS. Documents
+    The pipeline keeps its guarantees on new documents from the source of CORPUS. Documents
     that it was trained on, or that chose the checkpoint, as dev.spacy does, are left out
-    and counted: a pipeline keeps hashes of them. A half of the others serves the promises,
-    the other half all else. Prints for each its certainty, or
+    and counted: a pipeline keeps hashes of them. A half of the others serves the guarantees,
+    the other half all else. Prints for each its confidence level, or
     that it holds in the mean over corpora; the errors on halves of these documents if
-    fitted to the other half, the mean and the worst of 20; and its cost: candidates per
-    gold entity, the recall that is left, or analyses per document. Promises need flat
+    fitted to the other half, the mean and the 95 % quantile; and its cost: candidates per
+    gold entity, the recall that is left, or labelings per document. Guarantees need flat
     entities; all else works for overlapping ones too.
 
     \b
@@ -139,15 +139,15 @@ def calibrate(
     """
     from ..annotate.settings import Settings
     from ..evaluation.calibration import calibrate as fit
+    from ..evaluation.coverage_targets import CoverageTargets
     from ..evaluation.guarantees import fitted_settings, restore_fitted
     from ..evaluation.held_out import new_examples
-    from ..evaluation.promises import Promises
     from ..pipeline.calibration import calibration_of
     from ..pipeline.load import load
-    from ..pipeline.lookup import recognizer, require_recognizer
+    from ..pipeline.lookup import recognizer, resolve_recognizer
     from ..training.cross_validation import train_held_out
 
-    require_new_folder(target)
+    check_new_folder(target)
     if texts and f_beta is None:
         raise InputError("--texts: expected --f-beta with it, got none. Add --f-beta 1 for F1.")
     if folds == 1 or (folds and train is None):
@@ -155,11 +155,11 @@ def calibrate(
             f"--folds: expected 2 or more, with --train, got {folds}"
             f"{'' if train else ' without it'}. Use 5, and name the training data."
         )
-    nlp = load(model, gpu_id, precision)
+    nlp = load(model, gpu_id, dtype)
     docs = None
     if texts:
-        settings = Settings(text_column=text_column, whole_files=whole_files)
-        docs = read_sample(nlp, require_recognizer(nlp, component), texts, settings, SAMPLE)
+        settings = Settings(text_column=text_column, doc_per_file=doc_per_file)
+        docs = read_sample(nlp, resolve_recognizer(nlp, component), texts, settings, SAMPLE)
     examples = read_examples(nlp, corpus, component)
     trained = read_examples(nlp, train, component) if train is not None else []
     of_folds: Any = ()
@@ -172,12 +172,19 @@ def calibrate(
         of_folds = train_held_out(nlp, trained, folds, component, gpu_id)
         of_folds = track(of_folds, "Training folds", folds, console=Console(stderr=True))
     trained_on = [eg.text for eg in trained] if train is not None else None
-    promises = Promises(
-        recall, ents_precision, analyses, certainty, by_label, trained_on, held_out, count_dev
+    targets = CoverageTargets(
+        recall,
+        ents_precision,
+        set_coverage,
+        confidence_level,
+        by_label,
+        trained_on,
+        held_out,
+        count_dev,
     )
     with plain_warnings():
-        if not promises and trained_on is not None:
-            name = require_recognizer(nlp, component)
+        if not targets and trained_on is not None:
+            name = resolve_recognizer(nlp, component)
             examples, _ = new_examples(nlp, name, examples, trained_on=trained_on, count_dev=True)
         result = fit(
             nlp,
@@ -185,7 +192,7 @@ def calibrate(
             component,
             f_beta=f_beta,
             docs=docs,
-            promises=promises,
+            targets=targets,
             folds=of_folds,
         )
     fitted = recognizer(nlp, component)
@@ -221,22 +228,22 @@ def calibrate(
     )
     typer.echo(calibration_of(pipe))
     if f_beta is not None:
-        typer.echo(f"Threshold of spans: {result['span_threshold']:.2f}")
+        typer.echo(f"F-score threshold: {result['f_score_threshold']:.2f}")
     if result["guarantees"]:
-        print_table(_promises(result["guarantees"]))
+        print_table(_guarantee_table(result["guarantees"]))
         about = next(iter(fitted.cfg["guarantees"].values()))
         typer.echo(
-            f"Promised for a document, of {about['tokens']:.0f} tokens on average, and the labels "
-            f"{', '.join(about['labels'])}"
+            f"Guaranteed for a document, of {about['tokens']:.0f} tokens on average, and the "
+            f"labels {', '.join(about['labels'])}"
         )
         if about["counts_dev"]:
             typer.echo(
-                "Warning: documents that chose the weights count. The promise is too good.",
+                "Warning: documents that chose the weights count. The guarantee is too good.",
                 err=True,
             )
         if repeated := about["texts"] - about["different_texts"]:
             typer.echo(
-                f"Warning: {repeated} of the {about['texts']} documents for promises are "
+                f"Warning: {repeated} of the {about['texts']} documents for guarantees are "
                 "repetitions. If they are copies of a file, and not new documents with the same "
                 "text, leave them out: they prove less.",
                 err=True,
@@ -244,16 +251,16 @@ def calibrate(
     typer.echo(f"Pipeline: {target}")
 
 
-def _promises(rows: list[dict[str, Any]]) -> Table:
-    table = Table(Column("promise", no_wrap=True))
-    for title in ("certain", "docs", "threshold", "errors, worst", "cost"):
+def _guarantee_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(Column("guarantee", no_wrap=True))
+    for title in ("confidence", "docs", "threshold", "errors, p95", "cost"):
         table.add_column(title, justify="right")
     for row in rows:
         what = row["kind"] if row["label"] is None else f"{row['kind']} of {row['label']}"
         tried = "few documents"
         if row["on_halves"] is not None:
-            tried = f"{row['on_halves']:.1%}, {row['worst']:.1%}"
-        certain = "mean" if row["certainty"] is None else f"{row['certainty']:.3g}"
+            tried = f"{row['on_halves']:.1%}, {row['p95']:.1%}"
+        certain = "mean" if row["confidence_level"] is None else f"{row['confidence_level']:.3g}"
         table.add_row(
             f"{what}: {row['level']:.3g}",
             certain,

@@ -69,9 +69,9 @@ def check(
     Prints statistics of the corpus and the findings, errors first. The exit code is 1 if there is
     an error, and 0 otherwise.
 
-    If entities may overlap (--spans-key, or a config with entities = "overlapping"), it also counts
-    the layers of each label, outermost first: entities in one layer do not overlap. A model with
-    1, 2 or 3 layers learns the entities in these, whose share is printed.
+    If entities may overlap (--spans-key, or a config with overlap = true), it also counts
+    the levels of each label, outermost first: entities in one level do not overlap. A model with
+    1, 2 or 3 levels learns the entities in these, whose share is printed.
 
     \b
     Examples:
@@ -148,8 +148,8 @@ def _overview(s: "checking.Statistics", overlapping: bool) -> dict[str, str]:
     if overlapping:
         rows["  overlapping"] = _with_share(s.overlapping, s.entities)
         rows["  overlapping their label"] = _with_share(s.overlapping_same_label, s.entities)
-        for n in range(1, checking.MAX_LAYERS + 1):
-            rows[f"  in {n} layer{'s'[: n - 1]} per label"] = f"{s.layer_share(n):.1%}"
+        for n in range(1, checking.MAX_LEVELS + 1):
+            rows[f"  in {n} level{'s'[: n - 1]} per label"] = f"{s.level_share(n):.1%}"
     return rows
 
 
@@ -160,7 +160,7 @@ def _with_share(n: int, total: int) -> str:
 def _count_labels(
     parts: "dict[str, checking.Statistics]", overlapping: bool
 ) -> dict[str, dict[str, str]]:
-    """Count entities, tokens and layers of each part by label, the most frequent label first."""
+    """Count entities, tokens and levels of each part by label, the most frequent label first."""
     total = sum((s.labels for s in parts.values()), Counter[str]())
     labels = [label for label, _ in total.most_common()]
     groups = {label: [label] for label in labels[:MAX_LABELS]}
@@ -176,8 +176,8 @@ def _count_labels(
         for column, counts in columns.items()
     }
     for part, s in parts.items() if overlapping else ():
-        rows[f"{part} layers"] = {
-            name: str(max(len(s.layers.get(label, ())) for label in group))
+        rows[f"{part} levels"] = {
+            name: str(max(len(s.levels.get(label, ())) for label in group))
             for name, group in groups.items()
         }
     return rows

@@ -89,7 +89,7 @@ def convert(
         str,
         typer.Option(
             metavar="|".join(SPLIT_BY),
-            help="Keep the sentences of a document in one part, or of a block of neighbours where "
+            help="Keep the sentences of a document in one part, or of a block of neighbors where "
             "the corpus marks no documents; or draw sentences at random, so that documents are in "
             "several parts, and scores too high.",
         ),

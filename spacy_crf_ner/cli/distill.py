@@ -9,12 +9,12 @@ from ..input_error import InputError
 from .console import annotation_progress
 from .options import (
     Component,
+    DocPerFile,
     GpuIds,
     Restart,
     Resume,
-    TeacherPrecision,
+    TeacherDtype,
     TextField,
-    WholeFiles,
     Workers,
     gpu_numbers,
     resumable,
@@ -64,9 +64,9 @@ def distill(
         ),
     ] = 0,
     text_column: TextField = "text",
-    whole_files: WholeFiles = False,
+    doc_per_file: DocPerFile = False,
     component: Component = None,
-    precision: TeacherPrecision = "fp32",
+    dtype: TeacherDtype = "fp32",
     workers: Workers = 0,
     gpu_id: GpuIds = "-1",
     resume: Resume = False,
@@ -106,7 +106,7 @@ def distill(
     if not inputs and gold is None:
         raise InputError(f"expected INPUT, --gold or both, got only OUTPUT, {output}. Add texts.")
     settings = distillation.DEFAULTS._replace(
-        text_column=text_column, whole_files=whole_files, precision=precision
+        text_column=text_column, doc_per_file=doc_per_file, dtype=dtype
     )
     with resumable(resume, restart):
         summary = distillation.distill(

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from ..atomic import require_file_name
+from ..atomic import check_file_name
 from .console import print_table
-from .options import Component, GpuId, Model, Precision
+from .options import Component, Dtype, GpuId, Model
 from .startup import leave_out_torch_if_exported
 
 
@@ -18,12 +18,12 @@ def explain(
     html: Annotated[
         Path | None, typer.Option(help="HTML file to write, with a drawing of the trellis.")
     ] = None,
-    n: Annotated[int, typer.Option(min=1, help="Number of analyses to show.")] = 5,
+    n: Annotated[int, typer.Option(min=1, help="Number of labelings to show.")] = 5,
     label: Annotated[
         str | None, typer.Option(help="The label to explain, if entities may overlap.")
     ] = None,
     gpu_id: GpuId = -1,
-    precision: Precision = None,
+    dtype: Dtype = None,
     component: Component = None,
 ) -> None:
     """Show how Viterbi decoding finds the entities of a text.
@@ -34,31 +34,31 @@ def explain(
       Score        the score of the best legal path to this tag
       Backpointer  the previous tag on that path
       Marginal     the probability of the tag here, over all paths
-    and the most probable analyses. It omits tags with a marginal below 0.01, unless
+    and the most probable labelings. It omits tags with a marginal below 0.01, unless
     they are on the path or a backpointer of a shown tag points to them.
 
-    With decode = "f_score" or thresholds, the component can find other entities than
+    With decode = "max_expected_f" or thresholds, the component can find other entities than
     those of the best path.
 
     If entities may overlap, each label has tags and a best path of its own: choose one by
-    --label. The path is that of the outermost entities of this label. The analyses have the
+    --label. The path is that of the outermost entities of this label. The labelings have the
     entities of all labels.
 
     \b
     Example:
       spacy-crf-ner explain training/model-best "Tim Cook visited Hanoi." --html trellis.html
     """
-    leave_out_torch_if_exported(model, precision)
-    from ..data.json_records import require_unicode
+    leave_out_torch_if_exported(model, dtype)
+    from ..data.json_records import check_unicode
     from ..explain.html import trellis_page
     from ..explain.trellis import explain as explanation_of
     from ..pipeline.load import load
     from ..templates import write_page
 
-    require_unicode("text", text)
+    check_unicode("text", text)
     if html is not None:
-        require_file_name(html)
-    explanation = explanation_of(load(model, gpu_id, precision), text, n, component, label)
+        check_file_name(html)
+    explanation = explanation_of(load(model, gpu_id, dtype), text, n, component, label)
     if explanation["tokens"]:
         _print_trellis(explanation)
     else:
@@ -69,7 +69,7 @@ def explain(
 
 
 def _print_trellis(explanation: dict[str, Any]) -> None:
-    """Print the relevant tags of each token, and the best analyses."""
+    """Print the relevant tags of each token, and the best labelings."""
     from ..explain.trellis import entities_in_words, relevant_tags, visible
 
     tags, relevant = explanation["tags"], relevant_tags(explanation)
@@ -92,7 +92,7 @@ def _print_trellis(explanation: dict[str, Any]) -> None:
     left_out = len(tags) - len(set().union(*relevant))
     typer.echo(f"Score of the path, including the end score: {explanation['score']:.2f}")
     typer.echo(f"Tags: {len(tags)}, {left_out} of them not shown, relevant at no token")
-    analyses = Table("Probability", "Entities")
-    for analysis in explanation["analyses"]:
-        analyses.add_row(f"{analysis['probability']:.4f}", entities_in_words(analysis))
-    print_table(analyses)
+    labelings = Table("Probability", "Entities")
+    for labeling in explanation["labelings"]:
+        labelings.add_row(f"{labeling['probability']:.4f}", entities_in_words(labeling))
+    print_table(labelings)

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from ..atomic import atomic_write, require_new_folder
+from ..atomic import atomic_write, check_new_folder
 from .options import Model
 
 
-class Precision(StrEnum):
-    """The precisions of exported pipelines."""
+class Dtype(StrEnum):
+    """The dtypes of exported pipelines."""
 
     fp32 = "fp32"
     int8 = "int8"
@@ -20,10 +20,10 @@ class Precision(StrEnum):
 def export(
     model: Model,
     target: Annotated[Path, typer.Argument(help="New folder for the exported pipeline.")],
-    precision: Annotated[
-        Precision,
+    dtype: Annotated[
+        Dtype,
         typer.Option(help="int8: faster on CPUs without AMX and smaller, nearly the same result."),
-    ] = Precision.fp32,
+    ] = Dtype.fp32,
 ) -> None:
     """Export a pipeline that predicts without torch and transformers.
 
@@ -35,15 +35,15 @@ def export(
     \b
     Examples:
       spacy-crf-ner export training/model-best exported
-      spacy-crf-ner export training/model-best exported --precision int8
+      spacy-crf-ner export training/model-best exported --dtype int8
     """
     from ..export import export_pipeline
     from ..pipeline.load import load
 
-    require_new_folder(target)
-    nlp = export_pipeline(load(model), precision.value)
+    check_new_folder(target)
+    nlp = export_pipeline(load(model), dtype.value)
     with atomic_write(target) as folder:
         nlp.to_disk(folder)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
-    typer.echo(f"Pipeline: {target} ({size / 1e6:.0f} MB, {precision.value})")
+    typer.echo(f"Pipeline: {target} ({size / 1e6:.0f} MB, {dtype.value})")
     typer.echo('Install where it runs: pip install "spacy-crf-ner[runtime]"')

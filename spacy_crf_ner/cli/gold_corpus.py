@@ -28,7 +28,7 @@ def read_examples(nlp: "Language", corpus: Path, component: str | None = None) -
     from spacy.training import Corpus
 
     from ..data import ConversionLog, read_gold
-    from ..evaluation.labels import require_shared_label
+    from ..evaluation.labels import check_shared_label
     from ..pipeline.lookup import find_entities_key
 
     log = ConversionLog(spans_key=find_entities_key(nlp, component))
@@ -36,7 +36,7 @@ def read_examples(nlp: "Language", corpus: Path, component: str | None = None) -
     gold = [*docs]
     for kind, number in sorted(log.counts.items()):
         typer.echo(f"{corpus}: {kind.replace('.', ' ')} {number}", err=True)
-    require_shared_label(gold, str(corpus), nlp, component)
+    check_shared_label(gold, str(corpus), nlp, component)
     for i, doc in enumerate(gold, 1):
         # Without known spaces, the tokens are read, not the text.
         if len(doc.text) > nlp.max_length and not doc.has_unknown_spaces:
@@ -50,7 +50,7 @@ def read_examples(nlp: "Language", corpus: Path, component: str | None = None) -
 
 
 def predict_corpus(
-    model: str, corpus: Path, component: str | None, gpu_id: int, precision: str | None
+    model: str, corpus: Path, component: str | None, gpu_id: int, dtype: str | None
 ) -> "tuple[Language, list[Example]]":
     """Load a pipeline and annotate the docs of a corpus that has gold entities.
 
@@ -60,13 +60,13 @@ def predict_corpus(
     """
     from .. import evaluation
     from ..pipeline.load import load
-    from ..pipeline.lookup import find_entities_key, recognizers
+    from ..pipeline.lookup import find_entities_key, recognizer_names
 
-    nlp = load(model, gpu_id, precision)
-    named = component if component in recognizers(nlp) else None
+    nlp = load(model, gpu_id, dtype)
+    named = component if component in recognizer_names(nlp) else None
     examples = read_examples(nlp, corpus, named)
     key = find_entities_key(nlp, named)
-    evaluation.require_gold(examples, str(corpus), key)
+    evaluation.check_gold(examples, str(corpus), key)
     annotate_examples(nlp, examples)
     return nlp, examples
 

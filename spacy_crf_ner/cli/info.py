@@ -14,7 +14,7 @@ def info(
         str | None, typer.Argument(help="A pipeline to describe, instead of the machine.")
     ] = None,
 ) -> None:
-    """Show versions, devices, their precisions, and which of them `auto` chooses.
+    """Show versions, devices, their dtypes, and which of them `auto` chooses.
 
     If no GPU can be used, it shows what is missing. Of a pipeline, it shows the components, the
     labels, and on how many entities the confidences were calibrated.
@@ -50,11 +50,11 @@ def info(
 
 def _describe(model: str) -> None:
     from ..pipeline.load import load
-    from ..pipeline.lookup import calibrations, recognizer, recognizers
+    from ..pipeline.lookup import calibrations, recognizer, recognizer_names
 
     nlp = load(model)
     typer.echo(f"{model}: {', '.join(nlp.pipe_names)}")
-    for name in recognizers(nlp):
+    for name in recognizer_names(nlp):
         _echo(f"[{name}] Labels: {', '.join(recognizer(nlp, name).labels)}")
     for line in calibrations(nlp):
         _echo(line)
@@ -67,7 +67,7 @@ def _without_torch() -> None:
         typer.echo(f"{name:20}{version or 'not installed'}")
     typer.echo()
     _echo(
-        "Exported pipelines predict on the CPU, in the precision that they were exported with. "
+        "Exported pipelines predict on the CPU, in the dtype that they were exported with. "
         'Training and other pipelines need the extra train: pip install "spacy-crf-ner[train]".',
         0,
     )

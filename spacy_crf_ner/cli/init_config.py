@@ -25,13 +25,13 @@ def init_config(
     ] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="For training on a GPU.")] = False,
     optimize: Annotated[str, typer.Option(help="One of efficiency, accuracy.")] = "efficiency",
-    layers: Annotated[
+    max_nesting: Annotated[
         int,
         typer.Option(
             "--overlapping",
-            metavar="LAYERS",
+            metavar="LEVELS",
             min=0,
-            help="Entities may overlap; those of one label may be nested in this many layers.",
+            help="Entities may overlap; those of one label may be nested in this many levels.",
         ),
     ] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
@@ -75,7 +75,7 @@ def init_config(
         vectors=vectors,
         gpu=gpu,
         optimize=optimize,
-        layers=layers,
+        max_nesting=max_nesting,
     )
     if printed:
         typer.echo(config.to_str())

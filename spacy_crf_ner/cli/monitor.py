@@ -4,7 +4,7 @@ import typer
 from rich.table import Table
 
 from .console import print_table
-from .options import Component, GpuId, Model, Precision, TextField, Texts, WholeFiles
+from .options import Component, DocPerFile, Dtype, GpuId, Model, TextField, Texts
 from .raw_texts import read_sample
 from .startup import leave_out_torch_if_exported
 
@@ -13,34 +13,34 @@ def monitor(
     model: Model,
     inputs: Texts,
     text_column: TextField = "text",
-    whole_files: WholeFiles = False,
+    doc_per_file: DocPerFile = False,
     gpu_id: GpuId = -1,
-    precision: Precision = None,
+    dtype: Dtype = None,
     component: Component = None,
 ) -> None:
-    """Test whether new documents are like those that the promises of a pipeline are for.
+    """Test whether new documents are like those that the guarantees of a pipeline are for.
 
-    Compares 500 documents of each: their length, how surprising their best analysis is
+    Compares 500 documents of each: their length, how surprising their best labeling is
     (minus its log probability, per token), and the mean confidence of its entities, with
     the Kolmogorov-Smirnov test. Input formats are those of `annotate`.
 
-    If they differ, the exit code is 2: the promises do not hold for the new documents.
+    If they differ, the exit code is 2: the guarantees do not hold for the new documents.
     No difference is no proof that they do.
 
     \b
     Example:
       spacy-crf-ner monitor careful new-records/
     """
-    leave_out_torch_if_exported(model, precision)
+    leave_out_torch_if_exported(model, dtype)
     from ..annotate.settings import Settings
     from ..evaluation.drift import SAMPLE, different
     from ..evaluation.guarantees import drift
     from ..pipeline.load import load
-    from ..pipeline.lookup import require_recognizer
+    from ..pipeline.lookup import resolve_recognizer
 
-    nlp = load(model, gpu_id, precision)
-    name = require_recognizer(nlp, component)
-    settings = Settings(text_column=text_column, whole_files=whole_files)
+    nlp = load(model, gpu_id, dtype)
+    name = resolve_recognizer(nlp, component)
+    settings = Settings(text_column=text_column, doc_per_file=doc_per_file)
     docs = list(read_sample(nlp, name, inputs, settings, SAMPLE))
     rows = drift(nlp, docs, name)
     table = Table("statistic")
@@ -52,7 +52,7 @@ def monitor(
     if differ := different(rows):
         typer.echo(
             f"These documents differ from those that the pipeline was calibrated on, in "
-            f"{' and '.join(differ)}: its promises do not hold for them. Calibrate it on some of "
+            f"{' and '.join(differ)}: its guarantees do not hold for them. Calibrate it on some of "
             "them."
         )
         raise typer.Exit(2)

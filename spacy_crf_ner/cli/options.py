@@ -12,13 +12,13 @@ from click import UsageError
 
 from ..input_error import InputError
 
-PRECISIONS = "auto|fp32|bf16|fp16|int8"
+DTYPE_NAMES = "auto|fp32|bf16|fp16|int8"
 TOOLS = "prodigy|label-studio|doccano|jsonl"  # of active_learning
 
 
-def _known_precision(value: str | None) -> str | None:
-    if value is not None and value not in PRECISIONS.split("|"):
-        raise typer.BadParameter(f"expected one of {PRECISIONS}, got {value}")
+def _known_dtype(value: str | None) -> str | None:
+    if value is not None and value not in DTYPE_NAMES.split("|"):
+        raise typer.BadParameter(f"expected one of {DTYPE_NAMES}, got {value}")
     return value
 
 
@@ -36,8 +36,8 @@ TextField = Annotated[str, typer.Option(help="Column with the texts.")]
 IDField = Annotated[
     str, typer.Option(help="Column with the ids; a missing id becomes file and line.")
 ]
-WholeFiles = Annotated[
-    bool, typer.Option("--whole-files", help="One document per .txt file, not per line.")
+DocPerFile = Annotated[
+    bool, typer.Option("--doc-per-file", help="One document per .txt file, not per line.")
 ]
 GpuId = Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")]
 GpuIds = Annotated[str, typer.Option(help="GPU numbers, comma-separated; -1 for the CPU.")]
@@ -68,21 +68,21 @@ MaxLoss = Annotated[
 Component = Annotated[
     str | None, typer.Option(help="Name of the crf_ner component, if there are several.")
 ]
-Precision = Annotated[
+Dtype = Annotated[
     str | None,
     typer.Option(
-        metavar=PRECISIONS,
-        callback=_known_precision,
-        help="Precision of fast prediction; auto: a fast one on this hardware. Default: as saved "
+        metavar=DTYPE_NAMES,
+        callback=_known_dtype,
+        help="Dtype of fast prediction; auto: a fast one on this hardware. Default: as saved "
         "with the pipeline.",
     ),
 ]
-TeacherPrecision = Annotated[
+TeacherDtype = Annotated[
     str,
     typer.Option(
-        metavar=PRECISIONS,
-        callback=_known_precision,
-        help="Precision of the teachers; auto: a fast one on this hardware. fp32 changes no score.",
+        metavar=DTYPE_NAMES,
+        callback=_known_dtype,
+        help="Dtype of the teachers; auto: a fast one on this hardware. fp32 changes no score.",
     ),
 ]
 

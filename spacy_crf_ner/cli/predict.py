@@ -8,7 +8,7 @@ from rich.table import Table
 
 from ..input_error import InputError
 from .console import print_table
-from .options import GpuId, Model, Precision
+from .options import Dtype, GpuId, Model
 from .startup import leave_out_torch_if_exported
 
 
@@ -16,7 +16,7 @@ def predict(
     model: Model,
     texts: Annotated[list[str], typer.Argument(help="Texts, each in quotes.")],
     gpu_id: GpuId = -1,
-    precision: Precision = None,
+    dtype: Dtype = None,
 ) -> None:
     """Print the entities of texts, each with its label and its confidence.
 
@@ -28,21 +28,21 @@ def predict(
     Example:
       spacy-crf-ner predict training/model-best "Tim Cook visited Hanoi."
     """
-    leave_out_torch_if_exported(model, precision)
+    leave_out_torch_if_exported(model, dtype)
     from ..annotate.entities import group_entities, join_groups, overlapping_keys
-    from ..data.json_records import require_unicode
+    from ..data.json_records import check_unicode
     from ..pipeline.given_text import CHANGED, changes_text
     from ..pipeline.load import load
     from ..pipeline.lookup import calibrations
 
     for text in texts:
-        require_unicode("text", text)
+        check_unicode("text", text)
         if _is_path(text):
             raise InputError(
                 f"{text}: this is the name of a file or a folder, but predict reads texts. For "
                 "files, use spacy-crf-ner annotate; for this text, add a space."
             )
-    nlp = load(model, gpu_id, precision)
+    nlp = load(model, gpu_id, dtype)
     # Number the texts: an error handler of the pipeline may drop docs.
     docs = {i: doc for doc, i in nlp.pipe(zip(texts, range(len(texts))), as_tuples=True)}
     table = Table("Text", "Entity", "Label")

@@ -49,7 +49,7 @@ def read_sample(
 
 def _processed(nlp: "Language", name: str, texts: list[Any]) -> "Iterator[Doc]":
     from ..annotate.runner import errors_raised
-    from ..pipeline.lookup import only_before
+    from ..pipeline.lookup import upstream_only
 
-    with errors_raised(nlp), only_before(nlp, name):
+    with errors_raised(nlp), upstream_only(nlp, name):
         yield from nlp.pipe(texts)

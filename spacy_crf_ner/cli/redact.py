@@ -11,7 +11,7 @@ from rich.progress import track
 from ..atomic import atomic_write
 from ..extras import require
 from ..input_error import InputError
-from .options import Component, GpuId, IDField, Model, Precision, TextField, Texts, WholeFiles
+from .options import Component, DocPerFile, Dtype, GpuId, IDField, Model, TextField, Texts
 from .startup import leave_out_torch_if_exported
 
 
@@ -24,14 +24,14 @@ def redact(
     ] = "",
     text_column: TextField = "text",
     id_column: IDField = "id",
-    whole_files: WholeFiles = False,
+    doc_per_file: DocPerFile = False,
     gpu_id: GpuId = -1,
-    precision: Precision = None,
+    dtype: Dtype = None,
     component: Component = None,
 ) -> None:
-    """Remove entities from documents, with a promise of how many are missed.
+    """Remove entities from documents, with a guarantee of how many are missed.
 
-    Replaces all candidates by their label, such as [PERSON]. The pipeline has to promise a
+    Replaces all candidates by their label, such as [PERSON]. The pipeline has to guarantee a
     recall: `spacy-crf-ner calibrate --recall`; its entities cannot overlap. Input formats are
     those of `annotate`.
 
@@ -43,7 +43,7 @@ def redact(
     Example:
       spacy-crf-ner redact careful records/ redacted.jsonl --labels PERSON,DATE
     """
-    leave_out_torch_if_exported(model, precision)
+    leave_out_torch_if_exported(model, dtype)
     from ..annotate.readers import read_texts
     from ..annotate.redaction import redact as redact_doc
     from ..annotate.runner import errors_raised
@@ -52,32 +52,32 @@ def redact(
     from ..evaluation.guarantees import guarantees
     from ..pipeline.given_text import CHANGED, changes_text
     from ..pipeline.load import load
-    from ..pipeline.lookup import later_names, recognizer, require_recognizer
+    from ..pipeline.lookup import later_names, recognizer, resolve_recognizer
 
     require("annotate")
     if output.suffix != ".jsonl" or output.exists():
         raise InputError(f"{output}: expected the name of a new .jsonl file. Choose another one.")
-    nlp = load(model, gpu_id, precision)
-    name = require_recognizer(nlp, component)
+    nlp = load(model, gpu_id, dtype)
+    name = resolve_recognizer(nlp, component)
     pipe = recognizer(nlp, name)
     if pipe.entities_key is not None:
         raise InputError(
             f"{model}: expected a pipeline with flat entities, got one with overlapping ones, "
-            'which cannot promise a recall. Train one with entities = "flat".'
+            "which cannot guarantee a recall. Train one with overlap = false."
         )
-    promise = guarantees(nlp, name).get("recall")
-    if promise is None:
+    guarantee = guarantees(nlp, name).get("recall")
+    if guarantee is None:
         raise InputError(
-            f"{model}: expected a pipeline that promises a recall, got one without. Calibrate it: "
-            "spacy-crf-ner calibrate --recall."
+            f"{model}: expected a pipeline that guarantees a recall, got one without. Calibrate "
+            "it: spacy-crf-ner calibrate --recall."
         )
-    assert pipe.spans_key is not None  # the promise is about these spans
+    assert pipe.spans_key is not None  # the guarantee is about these spans
     # Preset entities of other labels are candidates too: without a choice, they are removed.
     chosen = [each.strip() for each in labels.split(",")] if labels else None
-    if chosen and not promise["by_label"] and not {*pipe.enabled_labels} <= {*chosen}:
+    if chosen and not guarantee["by_label"] and not {*pipe.enabled_labels} <= {*chosen}:
         raise InputError(
-            f"--labels {labels}: expected all labels, or a promise for each label, got one for all "
-            "together. Calibrate the pipeline with --by-label."
+            f"--labels {labels}: expected all labels, or a guarantee for each label, got one for "
+            "all together. Calibrate the pipeline with --by-label."
         )
     known = pipe.enabled_labels
     unknown = [label for label in chosen or () if label not in known]
@@ -85,7 +85,7 @@ def redact(
         raise InputError(
             f"--labels: expected some of {', '.join(known)}, got {', '.join(unknown)}."
         )
-    settings = Settings(text_column=text_column, id_column=id_column, whole_files=whole_files)
+    settings = Settings(text_column=text_column, id_column=id_column, doc_per_file=doc_per_file)
     documents, counts = 0, Counter[str]()
     with errors_raised(nlp), atomic_write(output) as unfinished, unfinished.open("wb") as file:
         texts = read_texts(inputs, settings, str(output), False, nlp.max_length)
@@ -102,14 +102,18 @@ def redact(
     typer.echo(f"Documents: {documents}")
     for label, count in counts.most_common():
         typer.echo(f"Replaced by [{label}]: {count}")
-    sure = "on average" if promise["certainty"] is None else f"{promise['certainty']:.3g} certain"
-    of_label = " of a label" if promise["by_label"] else ""
-    typer.echo(
-        f"Promise: the mean share of missed entities{of_label} in a document is at most "
-        f"{1 - promise['level']:.3g}, {sure}, if documents are like the {promise['documents']} to "
-        f"calibrate on, of {promise['tokens']:.0f} tokens on average"
+    sure = (
+        "on average"
+        if guarantee["confidence_level"] is None
+        else f"{guarantee['confidence_level']:.3g} certain"
     )
-    if "train" not in promise["compared_with"]:
+    of_label = " of a label" if guarantee["by_label"] else ""
+    typer.echo(
+        f"Guarantee: the mean share of missed entities{of_label} in a document is at most "
+        f"{1 - guarantee['level']:.3g}, {sure}, if documents are like the {guarantee['documents']} "
+        f"to calibrate on, of {guarantee['tokens']:.0f} tokens on average"
+    )
+    if "train" not in guarantee["compared_with"]:
         typer.echo("It was stated, and not checked, that those were not trained on")
-    if promise["counts_dev"]:
-        typer.echo("Some of those may have chosen the checkpoint: the promise is then too good")
+    if guarantee["counts_dev"]:
+        typer.echo("Some of those may have chosen the checkpoint: the guarantee is then too good")

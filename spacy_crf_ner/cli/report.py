@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from .gold_corpus import predict_corpus
-from .options import Component, GoldCorpus, GpuId, Model, Precision
+from .options import Component, Dtype, GoldCorpus, GpuId, Model
 
 if TYPE_CHECKING:
     from ..report.tables import Cell
@@ -31,7 +31,7 @@ def report(
     ] = None,
     component: Component = None,
     gpu_id: GpuId = -1,
-    precision: Precision = None,
+    dtype: Dtype = None,
 ) -> None:
     """Evaluate a pipeline: scores, errors, calibration.
 
@@ -51,13 +51,13 @@ def report(
     from .. import evaluation
     from .. import report as reports
     from ..evaluation.held_out import seen_in_training
-    from ..pipeline.lookup import recognizers
+    from ..pipeline.lookup import recognizer_names
     from ..report.tables import headline
 
-    reports.require_report(out)
+    reports.check_report(out)
     training = evaluation.read_training_log(training_log) if training_log else None
     status = Console(stderr=True).status("Measuring")
-    nlp, examples = predict_corpus(model, corpus, component, gpu_id, precision)
+    nlp, examples = predict_corpus(model, corpus, component, gpu_id, dtype)
     if seen := seen_in_training(nlp, examples):
         typer.echo(
             f"Warning: {model} was trained on {seen} of the {len(examples)} documents. Its scores "
@@ -69,8 +69,8 @@ def report(
             examples, model=model, data=str(corpus), nlp=nlp, component=component, training=training
         )
     if compare is not None:
-        other, others = predict_corpus(compare, corpus, component, gpu_id, precision)
-        named = component if component in recognizers(other) else None
+        other, others = predict_corpus(compare, corpus, component, gpu_id, dtype)
+        named = component if component in recognizer_names(other) else None
         with status:
             against = evaluation.evaluate(
                 others, model=compare, data=str(corpus), nlp=other, component=named

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ..atomic import atomic_write, require_new_folder
+from ..atomic import atomic_write, check_new_folder
 from ..input_error import InputError
 from .options import TOOLS, Component, GoldCorpus, GpuId, Model
 
@@ -36,7 +36,7 @@ def review(
     n: Annotated[int, typer.Option(min=1, help="Number of documents for the tasks.")] = 200,
     tool: Annotated[
         str,
-        typer.Option("--for", metavar=TOOLS, help="The tool to correct with."),
+        typer.Option("--tool", metavar=TOOLS, help="The tool to correct with."),
     ] = "jsonl",
     seed: Annotated[int, typer.Option(help="Seed of the folds.")] = 0,
     gpu_id: GpuId = -1,
@@ -60,19 +60,19 @@ def review(
 
     \b
     Example:
-      spacy-crf-ner review training/model-best corpus/train.spacy suspicious --for prodigy
+      spacy-crf-ner review training/model-best corpus/train.spacy suspicious --tool prodigy
     """
     import srsly
 
     from .. import active_learning
-    from ..active_learning.tasks import require_tool, write_tasks
+    from ..active_learning.tasks import check_tool, write_tasks
     from ..pipeline.load import load
     from ..pipeline.lookup import recognizer
     from ..report.html import review_page
     from ..templates import write_page
 
-    require_tool(tool, binary=False)
-    require_new_folder(output)
+    check_tool(tool, binary=False)
+    check_new_folder(output)
     if folds == 1:
         raise InputError("--folds: expected 0, or 2 or more, got 1. Use 5.")
     nlp = load(model, gpu_id)

@@ -33,12 +33,12 @@ def leave_out_torch() -> None:
     catalogue.AVAILABLE_ENTRY_POINTS = found
 
 
-def leave_out_torch_if_exported(model: str, precision: str | None = None) -> None:
+def leave_out_torch_if_exported(model: str, dtype: str | None = None) -> None:
     """Do so if a pipeline is exported, and has nothing that needs torch or another package.
 
     Args:
         model: Its folder; one in a package may need torch.
-        precision: None for the one saved with the pipeline; any other may need torch.
+        dtype: None for the one saved with the pipeline; any other may need torch.
     """
     try:
         config = Path(model, "config.cfg").read_text("utf-8")
@@ -52,7 +52,7 @@ def leave_out_torch_if_exported(model: str, precision: str | None = None) -> Non
         if group.startswith(("spacy_", "thinc_")) and not _needs_no_torch(point)
     )
     is_free = names.isdisjoint(others) and "torch" not in config.lower()
-    if precision is None and "spacy-crf-ner.Onnx" in config and is_free:
+    if dtype is None and "spacy-crf-ner.Onnx" in config and is_free:
         leave_out_torch()
 
 

@@ -9,13 +9,13 @@ from .console import annotation_progress
 from .options import (
     TOOLS,
     Component,
+    DocPerFile,
+    Dtype,
     GpuIds,
     IDField,
     Model,
-    Precision,
     TextField,
     Texts,
-    WholeFiles,
     Workers,
     gpu_numbers,
 )
@@ -33,7 +33,7 @@ def suggest(
     ] = "docs",
     tool: Annotated[
         str,
-        typer.Option("--for", metavar=TOOLS, help="The tool to annotate with."),
+        typer.Option("--tool", metavar=TOOLS, help="The tool to annotate with."),
     ] = "jsonl",
     strategy: Annotated[
         str,
@@ -42,7 +42,7 @@ def suggest(
     budget: Annotated[
         int | None, typer.Option(min=1, help="Tokens of all tasks together, at most.")
     ] = None,
-    repeats: Annotated[
+    max_per_surface: Annotated[
         int,
         typer.Option(
             min=0,
@@ -50,7 +50,7 @@ def suggest(
             "0: no limit.",
         ),
     ] = 3,
-    sample: Annotated[
+    random_share: Annotated[
         float,
         typer.Option(
             metavar="SHARE", help="Share of the tasks that are a random sample, for evaluation."
@@ -66,10 +66,10 @@ def suggest(
     ] = None,
     text_column: TextField = "text",
     id_column: IDField = "id",
-    whole_files: WholeFiles = False,
+    doc_per_file: DocPerFile = False,
     workers: Workers = 0,
     gpu_id: GpuIds = "-1",
-    precision: Precision = None,
+    dtype: Dtype = None,
     component: Component = None,
 ) -> None:
     """Choose the texts that are most worth annotating next, as tasks for a tool.
@@ -79,13 +79,13 @@ def suggest(
     \b
     Units:
       docs       whole documents
-      sentences  sentences of documents; short ones with a neighbour
+      sentences  sentences of documents; short ones with a neighbor
       spans      questions such as "is this span a PERSON?"; not for doccano, nor for
                  overlapping entities
 
     \b
     Strategies:
-      entropy    entropy of the distribution over all analyses, per token
+      entropy    entropy of the distribution over all labelings, per token
       errors     expected number of wrong and missed entities, per token
       random     at random, to compare with
     For spans, the first two are the same: probabilities near 0.5 come first.
@@ -111,12 +111,12 @@ def suggest(
 
     \b
     Examples:
-      spacy-crf-ner suggest training/model-best texts/ tasks --for prodigy
+      spacy-crf-ner suggest training/model-best texts/ tasks --tool prodigy
       spacy-crf-ner suggest training/model-best texts/ questions --unit spans --n 500
     """
     import srsly
 
-    leave_out_torch_if_exported(model, precision)
+    leave_out_torch_if_exported(model, dtype)
     from .. import active_learning
     from ..active_learning.exclusion import annotated_ids
     from ..active_learning.ranking import MIN_TOKENS
@@ -126,8 +126,8 @@ def suggest(
     settings = Settings(
         text_column=text_column,
         id_column=id_column,
-        whole_files=whole_files,
-        precision=precision,
+        doc_per_file=doc_per_file,
+        dtype=dtype,
     )
     known: set[str] = set()
     if exclude:
@@ -135,7 +135,7 @@ def suggest(
         for corpus in exclude:
             known.update(annotated_ids(corpus, unit, nlp, component))
     options = active_learning.Options(
-        n, unit, strategy, budget, repeats, sample, seed, frozenset(known), component
+        n, unit, strategy, budget, max_per_surface, random_share, seed, frozenset(known), component
     )
     gpu_ids = gpu_numbers(gpu_id)
     with annotation_progress("Scoring") as on_progress:
@@ -157,11 +157,12 @@ def suggest(
             f"hard to judge. Use larger texts{'' if unit == 'docs' else ', or --unit docs'}.",
             err=True,
         )
-    if summary["over_repeats"] and not summary["over_budget"]:  # else a larger number adds none
+    # else a larger number adds none
+    if summary["over_max_per_surface"] and not summary["over_budget"]:
         typer.echo(
-            f"Warning: {summary['tasks'] + summary['sample']} of {n} tasks. --repeats {repeats} "
-            f"left out {summary['over_repeats']} more, whose most uncertain span has the text of "
-            "another. Use a larger number, or 0 for no limit.",
+            f"Warning: {summary['tasks'] + summary['sample']} of {n} tasks. --max-per-surface "
+            f"{max_per_surface} left out {summary['over_max_per_surface']} more, whose most "
+            "uncertain span has the text of another. Use a larger number, or 0 for no limit.",
             err=True,
         )
     if summary["errors"]:

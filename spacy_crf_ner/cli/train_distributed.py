@@ -40,7 +40,7 @@ def train_distributed(
     from spacy.cli._util import show_validation_error
     from spacy.util import import_file
 
-    from ..training.config_file import read_config, require_corpora
+    from ..training.config_file import check_corpora, read_config
     from ..training.distributed.loop import train
     from ..training.distributed.process_group import RankError
 
@@ -50,7 +50,7 @@ def train_distributed(
     try:
         with show_validation_error(config):
             loaded = read_config(config, overrides)
-            require_corpora(loaded)
+            check_corpora(loaded)
             saved = train(loaded, output, gpu=gpu, resume=resume, timeout=timeout)
     except RankError as error:
         raise typer.Exit(1) from error  # its message is already printed

@@ -74,10 +74,10 @@ def tune(
     from spacy.training.loop import DIR_MODEL_BEST
 
     from ..training import tuning
-    from ..training.config_file import present, read_config, require_corpora
+    from ..training.config_file import check_corpora, get_dotted, read_config
 
     loaded = read_config(config, config_overrides(context.args))
-    require_corpora(loaded)
+    check_corpora(loaded)
     settings = tuning.search_space(loaded) if space is None else _read_space(space)
     typer.echo(f"Searching in {', '.join(settings)}", err=True)
     signal(SIGTERM, lambda *_: sys.exit(128 + SIGTERM))  # which also ends the training
@@ -96,7 +96,7 @@ def tune(
         )
     table = Table("setting", "config", "best trial")
     for name, value in found.settings.items():
-        table.add_row(name, _short(present(loaded.interpolate(), name)), _short(value))
+        table.add_row(name, _short(get_dotted(loaded.interpolate(), name)), _short(value))
     print_table(table)
     typer.echo(_line(found))
     typer.echo(f"Pipeline: {output / f'{found.number}' / DIR_MODEL_BEST}")

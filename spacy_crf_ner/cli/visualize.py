@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from ..atomic import require_file_name
+from ..atomic import check_file_name
 from .gold_corpus import annotate_examples, read_examples
-from .options import Component, GoldCorpus, GpuId, Model, Precision
+from .options import Component, Dtype, GoldCorpus, GpuId, Model
 from .startup import leave_out_torch_if_exported
 
 
@@ -16,7 +16,7 @@ def visualize(
     corpus: GoldCorpus,
     page: Annotated[Path, typer.Argument(help="HTML file to write.")],
     gpu_id: GpuId = -1,
-    precision: Precision = None,
+    dtype: Dtype = None,
     component: Component = None,
 ) -> None:
     """Write an HTML page of documents, gold entities beside predicted ones.
@@ -27,14 +27,14 @@ def visualize(
     Example:
       spacy-crf-ner visualize training/model-best corpus/test.spacy page.html
     """
-    leave_out_torch_if_exported(model, precision)
-    require_file_name(page)
+    leave_out_torch_if_exported(model, dtype)
+    check_file_name(page)
     from ..pipeline.load import load
     from ..pipeline.lookup import find_entities_key
     from ..report.html import comparison_page
     from ..templates import write_page
 
-    nlp = load(model, gpu_id, precision)
+    nlp = load(model, gpu_id, dtype)
     key = find_entities_key(nlp, component)
     examples = read_examples(nlp, corpus, component)
     annotate_examples(nlp, examples)

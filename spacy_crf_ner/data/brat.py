@@ -21,7 +21,7 @@ TEXT, ANNOTATION = ".txt", ".ann"
 EXPECTED = "id, label and offsets, and text, with tabs between, as T1<TAB>PER 0 8<TAB>Tim Cook"
 
 
-def looks_like_brat(path: Path) -> bool:
+def is_brat(path: Path) -> bool:
     """Return whether a path is a brat annotation file, its text file, or a folder of them."""
     if path.is_dir():
         return any(file.suffix == ANNOTATION for file in path.iterdir() if file.name[0] != ".")

@@ -82,7 +82,7 @@ def combine(
             found.setdefault((text, repeated[text]), {})[name] = doc
             repeated[text] += 1
     total = str(target)
-    log.require_kept(total)
+    log.check_kept(total)
     counts: Counts = {name: Counter() for name in (*names, total)}
     with TemporaryDirectory() as scratch:
         writer = CorpusWriter(Path(scratch, "docs"))

@@ -97,7 +97,7 @@ def read_conll(
     return tagged_docs(path, nlp, log, partial(_rows, path, layout))
 
 
-def looks_like_columns(lines: list[str]) -> bool:
+def is_columns(lines: list[str]) -> bool:
     """Return whether most of these lines end with a tag; `read_conll` reports the others."""
     rows = [line.split() for line in lines if not line.startswith(COMMENT)]
     tagged = [row for row in rows if len(row) > 1 and TAG.fullmatch(row[-1])]
@@ -128,7 +128,7 @@ def _detect_layout(
     else:
         tags = _tag_columns(path, sample, columns, token, log.spans_key, notes)
     if token_column is None:
-        _require_words(path, sample, token, tags)
+        _check_words(path, sample, token, tags)
     if token in tags:
         got = f"column {token + 1} for both"
         raise error(str(path), "a column of tokens and one of tags", got, "Choose two columns")
@@ -217,7 +217,7 @@ def _counts_tokens(sample: Sample, column: int) -> bool:
     return steps > restarts and exceptions <= EXCEPTIONS * cells
 
 
-def _require_words(path: Path, sample: Sample, token: int, tags: list[int]) -> None:
+def _check_words(path: Path, sample: Sample, token: int, tags: list[int]) -> None:
     """Raise CorpusError if the tokens look like numbers or ids, and another column has words."""
     cells = [row[token] for rows in sample for row in rows]
     numbers = sum(bool(INDEX.fullmatch(cell) or OF_SEVERAL.fullmatch(cell)) for cell in cells)
@@ -273,12 +273,12 @@ def _tag_columns(
         return [last]
     if spans_key is not None:
         return found
-    labelled = [i for i in found if any(row[i] != "O" for rows in sample for row in rows)]
-    if labelled == [last]:
+    labeled = [i for i in found if any(row[i] != "O" for rows in sample for row in rows)]
+    if labeled == [last]:
         unread = _numbers([i for i in found if i != last])
         notes.append(f"column {unread} has only O in the first lines, and was not read")
-        return labelled
-    found = labelled or found
+        return labeled
+    found = labeled or found
     fix = f"Choose one, as in --tag-column {found[-1] + 1}"
     if len(found) == 1:
         expected, got = "tags of entities in the last column", f"them in column {found[0] + 1}"

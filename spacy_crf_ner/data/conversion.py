@@ -23,7 +23,7 @@ from ..pipeline.label_sets import KEY
 from .docbin import CorpusWriter, count_doc, read_spacy
 from .files import SPLITS, find_files
 from .format_detection import FORMATS, Reader, detect_format
-from .json_records import require_unicode
+from .json_records import check_unicode
 from .jsonl import write_jsonl
 from .merging import merge_answers
 from .offsets import INCORRECT, set_annotated_labels
@@ -103,7 +103,7 @@ def convert(
     log = log or ConversionLog()
     columns = {"token_column": token_column, "tag_column": tag_column}
     read_file = _reader(sources, format, columns, log.spans_key)
-    suffix = _require_choices(target, n_sents, syllables, labels, merge, parquet, log.spans_key)
+    suffix = _check_choices(target, n_sents, syllables, labels, merge, parquet, log.spans_key)
     one_file = target.suffix in FILE_SUFFIXES
     files, ignored = find_files(sources, as_one=one_file)
     log.skipped_files(ignored)
@@ -113,7 +113,7 @@ def convert(
         log.note(f"The split is not used: {why}.")
     names = [name for part in plan.values() for name in part]
     outputs = {name: target if one_file else target / f"{name}{suffix}" for name in names}
-    _require_outputs(_Paths(target, outputs, files, suffix, sources, merge), overwrite)
+    _check_outputs(_Paths(target, outputs, files, suffix, sources, merge), overwrite)
     where = ", ".join(map(str, sources))
 
     def read(part: str, log: ConversionLog, total: int | None = None) -> Iterator[Doc]:
@@ -123,7 +123,7 @@ def convert(
         on_progress(part, 0, total)
         sentences = (SYLLABLES[syllables](read_file(file, nlp, log)) for file in files[part])
         grouped = (doc for each in sentences for doc in group_sentences(each, n_sents))
-        docs = _labelled(grouped, labels, part, log)
+        docs = _labeled(grouped, labels, part, log)
         if merge is not None:
             docs = merge_answers(read_docbin(merge, nlp.vocab)[1], docs, log)
         number = 0
@@ -131,9 +131,9 @@ def convert(
             on_progress(part, number, total)
             yield doc
         if not number:
-            log.require_no_mistakes(where)
+            log.check_no_mistakes(where)
             raise _no_docs(where, part, log)
-        log.require_kept(where)
+        log.check_kept(where)
 
     if suffix == ".jsonl":
         return _convert_to_jsonl(read("corpus", log), target, nlp, log, where)
@@ -144,7 +144,7 @@ def convert(
             if how := _split_part(partial(read, part), wanted, split, log, chosen, where):
                 what = "No file for dev: train was split" if part == "train" else "Split"
                 log.note(f"{what} {how}.")
-        log.require_no_mistakes(where)
+        log.check_no_mistakes(where)
         # Write all parts before the first is renamed.
         for name, path in outputs.items():
             unfinished = stack.enter_context(atomic_write(path, folder_by_file=True))
@@ -170,7 +170,7 @@ def _convert_to_jsonl(
             count_doc(doc, counts, log.spans_key)
             _count_unwritten(doc, unwritten, log.spans_key)
             yield doc
-        log.require_no_mistakes(where)  # here, before the file is there
+        log.check_no_mistakes(where)  # here, before the file is there
 
     write_jsonl(counted(), target, nlp, log.spans_key)
     _note_unwritten(log, unwritten, "; see --spans-key")
@@ -186,7 +186,7 @@ def _known_counts(parts: Mapping[str, "Counter[str]"]) -> dict[str, dict[str, in
     }
 
 
-def _require_choices(
+def _check_choices(
     target: Path,
     n_sents: int,
     syllables: str,
@@ -199,9 +199,9 @@ def _require_choices(
     if spans_key in ("", KEY, INCORRECT):
         got = f"got {spans_key!r}. Use another one, such as 'sc'"
         raise InputError(f"spans_key: expected a key for entities, {got}.")
-    require_unicode("spans_key", spans_key or "")
+    check_unicode("spans_key", spans_key or "")
     for label in labels or ():
-        require_unicode("labels", label)
+        check_unicode("labels", label)
     if syllables not in SYLLABLES:
         raise InputError(f"syllables: expected {', '.join(SYLLABLES)}, got {syllables!r}.")
     if spans_key is not None and syllables != "keep":
@@ -242,7 +242,7 @@ def _no_docs(where: str, part: str, log: ConversionLog) -> CorpusError:
     return CorpusError(f"{found}{log.listed(dict(log.counts))}")
 
 
-def _labelled(
+def _labeled(
     docs: Iterable[Doc], labels: Sequence[str] | None, part: str, log: ConversionLog
 ) -> Iterator[Doc]:
     """Mark docs as annotated with these labels; None for all."""
@@ -328,7 +328,7 @@ def _split_part(
             writer.add(doc)
         return ""
     documents = [document_of(doc) for doc in read(log)]
-    log.require_no_mistakes(where)
+    log.check_no_mistakes(where)
     parts, how = split.assign(documents, shares, where)
     again = read(log.for_second_pass(), total=len(documents))
     for name, doc in zip(parts, again):
@@ -352,7 +352,7 @@ class _Paths(NamedTuple):
     merge: Path | None
 
 
-def _require_outputs(paths: _Paths, overwrite: bool) -> None:
+def _check_outputs(paths: _Paths, overwrite: bool) -> None:
     """Raise InputError for an output that would replace, or be read with, an input or other file.
 
     A remaining part of an earlier conversion would mix two splits of the corpus: docs of the old

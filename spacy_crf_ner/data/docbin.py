@@ -16,7 +16,7 @@ ZLIB = b"x"  # the first byte of zlib's output; the second one is not ASCII
 MAX_TOKENS = 1_000_000  # per file; writing them takes about 400 MB of memory
 
 
-def looks_like_spacy(head: bytes) -> bool:
+def is_spacy(head: bytes) -> bool:
     """Return whether the first bytes of a file, at least two, are those of a .spacy file."""
     return head.startswith(ZLIB) and not head[:2].isascii()
 

@@ -18,7 +18,7 @@ SPAN = ("start_offset", "end_offset", "label")
 UNITS, UTF16 = "offsets_in", "utf-16"  # of the tasks of `suggest`, and exported with them
 
 
-def looks_like_doccano(record: object) -> bool:
+def is_doccano(record: object) -> bool:
     """Return whether a JSON value, the first line of a file, is a record of doccano."""
     if not isinstance(record, dict) or "spans" in record or record.keys().isdisjoint(TEXT_KEYS):
         return False

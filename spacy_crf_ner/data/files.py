@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..docbin import SUFFIX
-from .brat import looks_like_brat
+from .brat import is_brat
 from .hugging_face import STATE
 from .repair_log import error
 
@@ -71,7 +71,7 @@ def _is_folder(path: Path) -> bool:
     return (
         path.is_dir()
         and path.suffix != SUFFIX
-        and not looks_like_brat(path)
+        and not is_brat(path)
         and not (path / STATE).is_file()
     )
 

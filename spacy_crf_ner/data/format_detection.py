@@ -8,17 +8,17 @@ from pathlib import Path
 from spacy.tokens import Doc
 
 from ..docbin import SUFFIX
-from .brat import looks_like_brat, read_brat
-from .conll import looks_like_columns, read_conll
-from .docbin import looks_like_spacy, read_spacy
-from .doccano import looks_like_doccano, read_doccano
+from .brat import is_brat, read_brat
+from .conll import is_columns, read_conll
+from .docbin import is_spacy, read_spacy
+from .doccano import is_doccano, read_doccano
 from .files import find_files
 from .gmb import GMB_HEADER, read_gmb
-from .hugging_face import looks_like_hugging_face, read_hugging_face
+from .hugging_face import is_hugging_face, read_hugging_face
 from .inline import MARKUP, read_inline
 from .json_records import decode_json
-from .jsonl import looks_like_jsonl, read_jsonl
-from .label_studio import looks_like_label_studio, read_label_studio
+from .jsonl import is_jsonl, read_jsonl
+from .label_studio import is_label_studio, read_label_studio
 from .lines import read_lines
 from .other_shapes import refuse_markdown
 from .repair_log import error
@@ -60,7 +60,7 @@ def detect_format(*sources: Path, columns: Sequence[int | str] = ()) -> str:
         return "conll"
     files, _ = find_files(sources, as_one=True)
     if columns:
-        others = [file for file in files["corpus"] if not looks_like_hugging_face(file)]
+        others = [file for file in files["corpus"] if not is_hugging_face(file)]
         if others:
             expected = f"a file of Parquet or Arrow for the column {columns[0]!r}"
             fix = "In text, give the number of the column"
@@ -75,29 +75,29 @@ def detect_format(*sources: Path, columns: Sequence[int | str] = ()) -> str:
 
 
 def _format_of(path: Path) -> str:
-    if looks_like_brat(path):
+    if is_brat(path):
         return "brat"
     if path.is_dir() and path.suffix == SUFFIX:
         return "spacy"
-    if looks_like_hugging_face(path):
+    if is_hugging_face(path):
         return "hugging_face"
     with path.open("rb") as file:
         head = file.read(1000)
-    if looks_like_spacy(head):
+    if is_spacy(head):
         return "spacy"
-    if looks_like_label_studio(head.decode("utf-8-sig", errors="replace")):
+    if is_label_studio(head.decode("utf-8-sig", errors="replace")):
         return "label_studio"
     lines = _first_lines(path)
     if lines and lines[0].replace('"', "").split(",") == GMB_HEADER:
         return "gmb"
-    if looks_like_columns(lines):
+    if is_columns(lines):
         return "conll"
     for line in lines:  # use the first record without a mistake
         with suppress(ValueError):
             record = decode_json(line)
-            if looks_like_doccano(record):
+            if is_doccano(record):
                 return "doccano"
-            if looks_like_jsonl(record):
+            if is_jsonl(record):
                 return "jsonl"
     if lines and not lines[0].lstrip().startswith(("{", "[{", '["')):
         refuse_markdown(str(path), lines)

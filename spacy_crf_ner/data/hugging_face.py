@@ -44,7 +44,7 @@ class Tags(NamedTuple):
     plain: bool
 
 
-def looks_like_hugging_face(path: Path) -> bool:
+def is_hugging_face(path: Path) -> bool:
     """Return whether a path is a folder of `Dataset.save_to_disk`, or an Arrow or Parquet file."""
     if path.is_dir():
         return (path / STATE).is_file()

@@ -53,7 +53,7 @@ def records_to_docs(
                 raise record
             if not isinstance(record, dict):
                 raise error(where, "an object of JSON", shorten(record), "Write {...}, with a text")
-            _require_new_id(where, record.get("id"), places)
+            _check_new_id(where, record.get("id"), places)
             doc = to_doc(where, record)
         except CorpusError as problem:
             log.read()
@@ -64,7 +64,7 @@ def records_to_docs(
             yield doc
 
 
-def _require_new_id(where: str, identity: object, places: dict[int, str]) -> None:
+def _check_new_id(where: str, identity: object, places: dict[int, str]) -> None:
     if identity is None:
         return
     if type(identity) not in (str, int):
@@ -184,7 +184,7 @@ def is_text(value: object) -> bool:
         return False
 
 
-def require_unicode(what: str, value: str) -> None:
+def check_unicode(what: str, value: str) -> None:
     """Raise InputError for a string with lone surrogates, such as bytes that are not UTF-8."""
     if not is_text(value):
         raise InputError(f"{what}: expected UTF-8, got {shorten(value)}. Correct or rename it.")

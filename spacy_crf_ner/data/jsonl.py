@@ -39,10 +39,10 @@ SPAN = ("start", "end", "label", "kb_id", "id")
 ANNOTATION = ("spans", "entities", "answer", "missing", "incorrect")
 
 
-def looks_like_jsonl(record: object) -> bool:
+def is_jsonl(record: object) -> bool:
     """Return whether a JSON value, the first line of a file, is a record for `read_jsonl`.
 
-    This may also be true for a doccano record with `entities`: call `looks_like_doccano` first.
+    This may also be true for a doccano record with `entities`: call `is_doccano` first.
     """
     if isinstance(record, list):
         return len(record) == 2 and isinstance(record[0], str) and isinstance(record[1], dict)

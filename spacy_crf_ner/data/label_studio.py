@@ -26,7 +26,7 @@ QUESTION, ANSWER = "asked_span", "answer"
 OF_TASK = (*ANNOTATED, "id", "created_at", "updated_at")
 
 
-def looks_like_label_studio(head: str) -> bool:
+def is_label_studio(head: str) -> bool:
     """Return whether these first characters of a file begin a JSON array of objects."""
     head = head.removeprefix("\ufeff").lstrip()
     return head.startswith("[") and head[1:].lstrip()[:1] in ("{", "]")
@@ -110,7 +110,7 @@ def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
     if kind == "choices":
         choices = [_choices(each) for each in results]
         said = [sorted(map(json.dumps, each)) for each in choices]
-        _require_agreement(where, said, others, log)
+        _check_agreement(where, said, others, log)
         beside = [each for each in results[0] if each.get("from_name") != ANSWER]
         log.skipped("result", sum(not _is_asked(each, data) for each in beside))
         return _answer(where, task, data, choices[0][0])
@@ -121,11 +121,11 @@ def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
         raise error(where, "labels of text", shorten(unread), fix)
     log.skipped("result", len(results[0]) - len(labels))
     text = data.pop(_text_key(where, data, labels))
-    _require_agreement(where, [_spans(where, text, each) for each in results], others, log)
+    _check_agreement(where, [_spans(where, text, each) for each in results], others, log)
     return text, [result.get("value") for result in labels], _meta(task, data), None
 
 
-def _require_agreement(where: str, said: list[list[str]], others: int, log: ConversionLog) -> None:
+def _check_agreement(where: str, said: list[list[str]], others: int, log: ConversionLog) -> None:
     """Compare what annotations say with the first one, and count all `others`."""
     differing = [each for each in said if each != said[0]]
     log.skipped("annotation", others - len(differing))

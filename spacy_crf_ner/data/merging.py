@@ -25,7 +25,7 @@ ALL = ""  # labels
 Known = dict[str, NDArray[np.bool_]]
 
 
-class _Said(NamedTuple):
+class AnswerSpans(NamedTuple):
     """What an answer says, in the tokens of a doc with its text.
 
     Attributes:
@@ -108,7 +108,7 @@ def _merge(doc: Doc, answers: Iterable[Doc], log: ConversionLog, left_out: set[i
     return _content(doc) != before
 
 
-def _in_tokens_of(doc: Doc, answer: Doc) -> _Said:
+def _in_tokens_of(doc: Doc, answer: Doc) -> AnswerSpans:
     shift = _leading_whitespace(doc.text) - _leading_whitespace(answer.text)
     incorrect = answer.spans.get(INCORRECT, ())
     places = np.arange(len(doc.text) + 1) - shift
@@ -117,7 +117,7 @@ def _in_tokens_of(doc: Doc, answer: Doc) -> _Said:
         start, end = (max(at + shift, 0) for at in (token.idx, token.idx + len(token)))
         characters[start:end] &= is_known
     covered = [characters[token.idx : token.idx + len(token)].all() for token in doc]
-    return _Said(
+    return AnswerSpans(
         aligned(doc, answer.ents, shift),
         aligned(doc, incorrect, shift),
         [*answer.ents, *incorrect],
@@ -131,7 +131,7 @@ def _leading_whitespace(text: str) -> int:
 
 
 def _problem(
-    doc: Doc, said: _Said, labels: set[str] | None, known: Known, denied: set[SpanOffsets]
+    doc: Doc, said: AnswerSpans, labels: set[str] | None, known: Known, denied: set[SpanOffsets]
 ) -> tuple[str, CorpusError] | None:
     """Return why an answer cannot be used, or None.
 
@@ -162,7 +162,9 @@ def _problem(
     return kind, error(f"the answer about {shorten(doc.text)}", expected, got, fix)
 
 
-def _contested(doc: Doc, said: _Said, known: Known, denied: set[SpanOffsets]) -> set[SpanOffsets]:
+def _contested(
+    doc: Doc, said: AnswerSpans, known: Known, denied: set[SpanOffsets]
+) -> set[SpanOffsets]:
     """Find the entities about which an answer differs from earlier ones."""
 
     now, own = said.now, said.labels
@@ -189,7 +191,7 @@ def _contested(doc: Doc, said: _Said, known: Known, denied: set[SpanOffsets]) ->
     )
 
 
-def _apply(doc: Doc, said: _Said) -> None:
+def _apply(doc: Doc, said: AnswerSpans) -> None:
     """Replace the annotation of a doc where an answer has one.
 
     A doc with annotated labels has all labels annotated after an answer about all of its tokens,

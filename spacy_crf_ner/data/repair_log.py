@@ -35,7 +35,7 @@ class ConversionLog:
         spans_key: Entities may overlap and are all in `doc.spans[spans_key]`; doc.ents is not
             annotated. None: they are in doc.ents, and an overlap is a mistake.
         max_loss: Largest share of the records, and of the entities, of a part that `repair` may
-            leave out; see `require_kept`.
+            leave out; see `check_kept`.
 
     Attributes:
         counts: Number of events of each kind: "repaired.label", "rejected.overlap",
@@ -96,10 +96,10 @@ class ConversionLog:
         return again
 
     def collect(self) -> None:
-        """From now on, count mistakes also if they are not repaired; see `require_no_mistakes`."""
+        """From now on, count mistakes also if they are not repaired; see `check_no_mistakes`."""
         self._collects = True
 
-    def require_no_mistakes(self, where: str) -> None:
+    def check_no_mistakes(self, where: str) -> None:
         """Raise all collected mistakes together, as one CorpusError, unless `repair` is set."""
         found = {kind: n for kind, n in self.counts.items() if kind.startswith(MISTAKES)}
         if self.repair or not found:
@@ -113,7 +113,7 @@ class ConversionLog:
             f"--repair, which leaves out {self._left_out()}.{self.listed(found)}"
         )
 
-    def require_kept(self, where: str) -> None:
+    def check_kept(self, where: str) -> None:
         """Raise CorpusError if more than `max_loss` of a part was left out by `repair`.
 
         Entities that are not annotated because `alignment` is "missing" are no loss: it was chosen.

@@ -10,7 +10,7 @@ from ..input_error import InputError
 from .files import SPLITS
 
 WAYS = ("documents", "sentences")
-# Neighbouring sentences are often from one document: where a corpus does not mark documents, blocks
+# Neighboring sentences are often from one document: where a corpus does not mark documents, blocks
 # of them are kept together, as long as there are some blocks to draw from.
 BLOCK, BLOCKS = 50, 20
 
@@ -23,7 +23,7 @@ class Split:
         shares: Fraction of the docs for train, dev and test.
         seed: The same one gives the same split.
         by: "documents": the sentences of a document are in one part; where a corpus does not mark
-            documents, blocks of neighbouring ones are. "sentences": each one by itself, so that
+            documents, blocks of neighboring ones are. "sentences": each one by itself, so that
             documents may be in several parts, and scores too high.
 
     Raises:
@@ -103,7 +103,7 @@ class Split:
                 unit = (run, i // block) if document is None else document
                 numbers.append(units.setdefault(unit, len(units)))
         whole = f"by whole documents, {len(named)}"
-        blocks = f"blocks of {block} neighbouring docs"
+        blocks = f"blocks of {block} neighboring docs"
         if not unmarked:
             return numbers, whole
         if named:

@@ -8,8 +8,8 @@ from spacy.tokens import Doc, DocBin, Span
 
 from ..atomic import atomic_write
 from ..pipeline.lookup import recognizer
-from ..pipeline.teaching import Lesson, probable_entities
-from ..training.taught_shard import as_example, count_docs, find_shards, read_shard
+from ..pipeline.teaching import DistillTarget, probable_entities
+from ..training.teacher_shard import as_example, count_docs, find_shards, read_shard
 
 MAX_DOCS, LEAST = 1000, 10
 
@@ -28,7 +28,7 @@ def write_held_out(nlp: Language, shards: Path, file: Path) -> int:
         nlp: The student, not trained.
 
     Returns:
-        `hold_out` for `spacy-crf-ner.TaughtCorpus.v1`.
+        `hold_out` for `spacy-crf-ner.DistillCorpus.v1`.
     """
     hold_out = interval(sum(map(count_docs, find_shards(shards))))
     with atomic_write(file) as unfinished:
@@ -45,8 +45,8 @@ def _held_out(nlp: Language, shards: Path, hold_out: int) -> Iterator[Doc]:
         number += len(shard.docs)
         for gold, emissions in zip(shard.docs[held], shard.emissions[held]):
             doc = as_example(nlp, gold).predicted
-            lesson = Lesson(shard.teachers, emissions, 1.0, 1.0)
-            spans = [Span(doc, *span) for span in probable_entities(doc, lesson, ner.encoding_of)]
+            target = DistillTarget(shard.teachers, emissions, 1.0, 1.0)
+            spans = [Span(doc, *span) for span in probable_entities(doc, target, ner.encoding_of)]
             if ner.entities_key is None:
                 doc.set_ents(spans)
             else:

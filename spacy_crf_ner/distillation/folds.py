@@ -13,13 +13,13 @@ from ..atomic import atomic_write
 from ..docbin import read_docbin
 from ..extras import versions
 from ..input_error import InputError
-from ..ml.onnx_shim import require_trainable
+from ..ml.onnx_shim import check_trainable
 from ..pipeline.crf_ner import CRFEntityRecognizer
 from ..pipeline.gold import count_entities
-from ..pipeline.lookup import read_by_earlier, recognizer, recognizers
+from ..pipeline.lookup import recognizer, recognizer_names, run_upstream
 from ..pipeline.settings import current_settings
-from ..training.cross_validation import divide, require_not_frozen, train_folds, with_corpora
-from ..training.taught_shard import as_example
+from ..training.cross_validation import check_not_frozen, divide, train_folds, with_corpora
+from ..training.teacher_shard import as_example
 from .shards import LoadedTeacher
 
 
@@ -56,8 +56,8 @@ class FoldTeachers:
         self.fold_of = [of_text.get(doc.text, 0) for doc in self.docs]
         self.configs = [teacher.nlp.config.copy() for teacher in teachers]
         for teacher, config in zip(teachers, self.configs):
-            require_trainable(teacher.pipe.model)
-            require_not_frozen(teacher.nlp, teacher.pipe.name)
+            check_trainable(teacher.pipe.model)
+            check_not_frozen(teacher.nlp, teacher.pipe.name)
             with_corpora(config, output)
             # A label may be in one fold only.
             labels = {"labels": [*teacher.pipe.labels]}
@@ -66,7 +66,7 @@ class FoldTeachers:
         settings = [f"{folds}", *(teacher.pipe.name for teacher in teachers)]
         settings += [config.to_str() for config in self.configs]
         for nlp in (teacher.nlp for teacher in teachers):  # they may have changed since the config
-            for name in recognizers(nlp):
+            for name in recognizer_names(nlp):
                 changed = current_settings(recognizer(nlp, name))
                 settings.append(json.dumps(changed, sort_keys=True))
         settings.append(json.dumps(versions(PACKAGES)))
@@ -108,7 +108,7 @@ class FoldTeachers:
                     with atomic_write(Path(path)) as unfinished:
                         nlp.to_disk(unfinished)
 
-    def require_key(self, student: CRFEntityRecognizer) -> None:
+    def check_key(self, student: CRFEntityRecognizer) -> None:
         """Raise InputError if gold entities of the student are not where a teacher reads them."""
         for teacher in self.teachers:
             if teacher.pipe.entities_key != student.entities_key:
@@ -125,4 +125,4 @@ def _fit(nlp: Language, name: str, held_out: Sequence[Doc]) -> None:
     examples = [as_example(nlp, doc) for doc in held_out if len(doc)]
     annotated = [eg for eg in examples if pipe.encoding.is_annotated(eg)]
     if count_entities(annotated, pipe.entities_key, pipe.excluded):
-        pipe.fit_temperature(read_by_earlier(nlp, name, annotated))
+        pipe.fit_temperature(run_upstream(nlp, name, annotated))

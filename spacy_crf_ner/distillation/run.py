@@ -15,14 +15,14 @@ from ..annotate import Settings
 from ..annotate.multiprocess import processes
 from ..annotate.output_folder import STATE, ShardFolder
 from ..annotate.run import OnProgress
-from ..atomic import atomic_write, require_folder_name
+from ..atomic import atomic_write, check_folder_name
 from ..docbin import SUFFIX, read_docbin
 from ..input_error import InputError
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer
 from ..pipeline.seen_texts import SEEN_TEXTS
-from ..training.taught_corpus import require_numbers
-from ..training.taught_shard import as_example
+from ..training.distill_corpus import check_numbers
+from ..training.teacher_shard import as_example
 from .agreement import write_held_out
 from .folds import FoldTeachers
 from .shards import (
@@ -32,11 +32,11 @@ from .shards import (
     TeachingRun,
     forget_teachers,
 )
-from .student import load_student, require_teachers, student_config
+from .student import check_teachers, load_student, student_config
 
 Summary = dict[str, Any]
 DEFAULTS = Settings(
-    format="spacy", shard_size=SHARD_SIZE, max_characters=DOC_CHARACTERS, precision="fp32"
+    format="spacy", shard_size=SHARD_SIZE, max_characters=DOC_CHARACTERS, dtype="fp32"
 )
 
 
@@ -102,12 +102,12 @@ def distill(
         WorkerError: If a worker fails or dies.
         OSError: If a file cannot be read or written.
     """
-    require_numbers(weight, temperature)
+    check_numbers(weight, temperature)
     if not teachers:
         raise InputError("teachers: expected a pipeline, got none. Give one with --teacher.")
     out = Path(output)
-    require_folder_name(out)
-    _require_free(
+    check_folder_name(out)
+    _check_free(
         out, {"--teacher": teachers, "--config": [config], "--gold": [gold], "--dev": [dev]}
     )
     if folds and gold is None:
@@ -117,9 +117,9 @@ def distill(
     nlp = load_student(config)
     loaded = [LoadedTeacher(each, -1, None, component) for each in teachers]
     kinds = [each.common for each in loaded]
-    require_teachers(nlp, kinds, teachers)
+    check_teachers(nlp, kinds, teachers)
     for corpus in filter(None, (gold, dev)):
-        _require_gold(nlp, corpus, kinds[0].labels)
+        _check_gold(nlp, corpus, kinds[0].labels)
     run = TeachingRun(
         model=teachers[0],
         inputs=[*([] if gold is None else [gold]), *inputs],
@@ -137,7 +137,7 @@ def distill(
     gpu_id = [*gpu_ids, -1][0]
     if folds:
         of_folds = FoldTeachers(loaded, run.gold_files, folds, out / "folds")
-        of_folds.require_key(recognizer(nlp))
+        of_folds.check_key(recognizer(nlp))
         run = _train(of_folds, run, gpu_id, on_fold)
         del of_folds
     seen = [_seen_texts(teacher) for teacher in loaded]
@@ -211,7 +211,7 @@ def _seen_texts(teacher: LoadedTeacher) -> dict[str, Any]:
     return seen
 
 
-def _require_free(out: Path, read: Mapping[str, Sequence[str | Path | None]]) -> None:
+def _check_free(out: Path, read: Mapping[str, Sequence[str | Path | None]]) -> None:
     """Raise InputError if the training would replace what is not of an earlier run, or is read."""
     written = [out / name for name in ("config.cfg", "model-best", "model-last", "dev.spacy")]
     found = [path.name for path in written if path.exists()]
@@ -233,7 +233,7 @@ def _require_free(out: Path, read: Mapping[str, Sequence[str | Path | None]]) ->
                     )
 
 
-def _require_gold(nlp: Language, gold: Path, labels: Sequence[str]) -> None:
+def _check_gold(nlp: Language, gold: Path, labels: Sequence[str]) -> None:
     """Raise InputError for a corpus that the student cannot read, or with unknown labels."""
     ner = recognizer(nlp)
     encoding = ner.encoding_of(ner.scheme.name, tuple(labels))

@@ -18,20 +18,20 @@ from ..annotate.chunking import chunk_text
 from ..annotate.fingerprint import make_fingerprint
 from ..annotate.inputs import find_sources
 from ..annotate.output_folder import ShardFolder, ShardReport, write_report
-from ..annotate.readers import GOLD, Item, require_text_column
+from ..annotate.readers import GOLD, Item, check_text_column
 from ..annotate.run import Progress, Run, Summary
 from ..annotate.runner import batches, in_halves, is_machine_error
 from ..annotate.settings import Settings
 from ..annotate.shards import Shard
 from ..annotate.storage import Location
-from ..annotate.worker import resolved_precision
+from ..annotate.worker import resolved_dtype
 from ..input_error import InputError
 from ..pipeline.given_text import CHANGED, changes_text
 from ..pipeline.load import load
-from ..pipeline.lookup import only_before, recognizer, require_recognizer
+from ..pipeline.lookup import recognizer, resolve_recognizer, upstream_only
 from ..pipeline.queries import teacher_scores
-from ..training import taught_shard
-from ..training.taught_shard import SUFFIX, TaughtShard, as_example, checksum
+from ..training import teacher_shard
+from ..training.teacher_shard import SUFFIX, TeacherShard, as_example, checksum
 
 # Characters of a doc to train on: a longer text is cut into several docs.
 DOC_CHARACTERS = 10_000
@@ -74,7 +74,7 @@ class TeachingRun(Run):
                 found[i] = source._replace(kind=GOLD, group=i if self.of_folds else 0)
             self.gold_files = [source.name for source in found[:n]]
             if found[n:]:
-                require_text_column(found[n], self.settings.text_column)
+                check_text_column(found[n], self.settings.text_column)
         names = (source.name for source in found)
         self.teachers_of = dict(zip(names, self.of_folds))
 
@@ -87,7 +87,7 @@ class TeachingRun(Run):
     def work(self) -> Callable[..., ShardReport]:
         """What a worker does with a shard, a GPU, settings and the output."""
         return partial(
-            teach_shard,
+            write_teacher_shard,
             teachers=self.teachers,
             teachers_of=self.teachers_of,
             component=self.component,
@@ -114,7 +114,7 @@ class TeachingRun(Run):
 
 
 @dataclass
-class _Pupil:
+class _StudentDoc:
     """A doc to train on.
 
     Attributes:
@@ -138,20 +138,20 @@ class _Pupil:
 class LoadedTeacher:
     """A teacher pipeline, up to its component."""
 
-    def __init__(self, model: str, gpu_id: int, precision: str | None, component: str | None):
-        self.nlp = load(model, gpu_id, precision)
-        self.name = require_recognizer(self.nlp, component)
+    def __init__(self, model: str, gpu_id: int, dtype: str | None, component: str | None):
+        self.nlp = load(model, gpu_id, dtype)
+        self.name = resolve_recognizer(self.nlp, component)
         self.pipe = recognizer(self.nlp, self.name)
         self.common, _ = teacher_scores(self.pipe, [])
 
-    def teach(self, docs: Sequence[Doc]) -> list[NDArray[np.float32]]:
+    def teacher_scores(self, docs: Sequence[Doc]) -> list[NDArray[np.float32]]:
         """Return the scores of the tags at the tokens of docs that a student has tokenized.
 
         Raises:
             ValueError: If a component of the teacher merges or splits tokens.
         """
         own = [_adopt(self.nlp, doc) for doc in docs]
-        with only_before(self.nlp, self.name):
+        with upstream_only(self.nlp, self.name):
             own = list(self.nlp.pipe(own, batch_size=len(own)))
         for doc, read in zip(docs, own, strict=True):
             if checksum(read) != checksum(doc):
@@ -166,17 +166,17 @@ _loaded: dict[Any, list[LoadedTeacher]] = {}
 
 
 def load_teachers(
-    teachers: tuple[str, ...], gpu_id: int, precision: str | None, component: str | None
+    teachers: tuple[str, ...], gpu_id: int, dtype: str | None, component: str | None
 ) -> list[LoadedTeacher]:
     """Load pipelines, and keep them for the next shard of the process.
 
     Raises:
         InputError: For a pipeline without the component.
     """
-    key = teachers, gpu_id, precision, component
+    key = teachers, gpu_id, dtype, component
     if key not in _loaded:
         _loaded.clear()  # before others are in memory
-        _loaded[key] = [LoadedTeacher(model, gpu_id, precision, component) for model in teachers]
+        _loaded[key] = [LoadedTeacher(model, gpu_id, dtype, component) for model in teachers]
     return _loaded[key]
 
 
@@ -186,11 +186,11 @@ def forget_teachers() -> None:
 
 
 def _load_in_worker(
-    precision: str | None, gpu_id: int, *, teachers: Sequence[str], component: str | None
+    dtype: str | None, gpu_id: int, *, teachers: Sequence[str], component: str | None
 ) -> str | None:
-    """Load the teachers; return their precision: fp32, which all of them have, if they differ."""
-    loaded = load_teachers(tuple(teachers), gpu_id, precision, component)
-    found = {resolved_precision(teacher.nlp) for teacher in loaded} - {None}
+    """Load the teachers; return their dtype: fp32, which all of them have, if they differ."""
+    loaded = load_teachers(tuple(teachers), gpu_id, dtype, component)
+    found = {resolved_dtype(teacher.nlp) for teacher in loaded} - {None}
     return found.pop() if len(found) == 1 else "fp32" if found else None
 
 
@@ -202,7 +202,7 @@ def load_tokenizer(config: str) -> Language:
     return load_model_from_config(blank, auto_fill=True)
 
 
-def teach_shard(
+def write_teacher_shard(
     shard: Shard,
     gpu_id: int,
     *,
@@ -223,43 +223,48 @@ def teach_shard(
             and errors of a GPU.
     """
     names = (teachers_of.get(item.file, teachers) for item in shard.items)
-    loaded = load_teachers(tuple(next(names, ())), gpu_id, settings.precision, component)
+    loaded = load_teachers(tuple(next(names, ())), gpu_id, settings.dtype, component)
     nlp = load_tokenizer(student)
     empty = 0
 
-    def teach(batch: Sequence[_Pupil]) -> None:
-        of_teachers = [teacher.teach([pupil.predicted for pupil in batch]) for teacher in loaded]
-        for pupil, emissions in zip(batch, zip(*of_teachers)):
-            pupil.emissions = list(emissions)
+    def score(batch: Sequence[_StudentDoc]) -> None:
+        of_teachers = [
+            teacher.teacher_scores([student_doc.predicted for student_doc in batch])
+            for teacher in loaded
+        ]
+        for student_doc, emissions in zip(batch, zip(*of_teachers)):
+            student_doc.emissions = list(emissions)
 
     with ExitStack() as zones:
         for each in (nlp, *(teacher.nlp for teacher in loaded)):
             zones.enter_context(each.memory_zone())
-        pupils: list[_Pupil] = []
+        student_docs: list[_StudentDoc] = []
         for item in shard.items:
             if item.row is not None and not item.reason:
                 own = _tokenize(nlp, item, item.row[settings.text_column], settings.max_characters)
                 empty += not own and not item.reason
-                pupils += own
-        for batch in batches(sorted(pupils, key=lambda each: each.length), settings.batch_size):
-            in_halves(batch, teach, lambda pupil, error: _fail(pupil.item, error))
-        pupils = [pupil for pupil in pupils if not pupil.item.reason]
-        if pupils:
-            taught = TaughtShard(
-                [pupil.gold for pupil in pupils],
-                [checksum(pupil.predicted) for pupil in pupils],
+                student_docs += own
+        for batch in batches(
+            sorted(student_docs, key=lambda each: each.length), settings.batch_size
+        ):
+            in_halves(batch, score, lambda student_doc, error: _fail(student_doc.item, error))
+        student_docs = [student_doc for student_doc in student_docs if not student_doc.item.reason]
+        if student_docs:
+            from_teacher = TeacherShard(
+                [student_doc.gold for student_doc in student_docs],
+                [checksum(student_doc.predicted) for student_doc in student_docs],
                 [teacher.common for teacher in loaded],
-                [pupil.emissions for pupil in pupils],
+                [student_doc.emissions for student_doc in student_docs],
             )
-            (output / f"{shard.name}{SUFFIX}").write([taught_shard.to_bytes(taught)])
-        words = sum(len(pupil.predicted) for pupil in pupils)
-        del pupils  # docs must not outlive the memory of their words
+            (output / f"{shard.name}{SUFFIX}").write([teacher_shard.to_bytes(from_teacher)])
+        words = sum(len(student_doc.predicted) for student_doc in student_docs)
+        del student_docs  # docs must not outlive the memory of their words
     report = shard.report(settings.id_column, words, empty=empty)
     write_report(output, report)
     return report
 
 
-def _tokenize(nlp: Language, item: Item, text: Any, max_characters: int) -> list[_Pupil]:
+def _tokenize(nlp: Language, item: Item, text: Any, max_characters: int) -> list[_StudentDoc]:
     """Make the docs of a record: several of a long text, none of a text without a token."""
     try:
         if isinstance(text, bytes):
@@ -270,7 +275,9 @@ def _tokenize(nlp: Language, item: Item, text: Any, max_characters: int) -> list
             docs = [nlp.make_doc(part) for part in parts]
             if any(map(changes_text, docs, parts)):
                 raise ValueError(CHANGED)
-        return [_Pupil(item, doc, as_example(nlp, doc).predicted, []) for doc in docs if len(doc)]
+        return [
+            _StudentDoc(item, doc, as_example(nlp, doc).predicted, []) for doc in docs if len(doc)
+        ]
     except Exception as error:  # bytes that are not a Doc raise errors of all types
         _fail(item, error)
         return []

@@ -13,8 +13,8 @@ from ..pipeline.lookup import recognizer
 from ..pipeline.teaching import Teacher
 from ..training.calibration import without_calibration
 from ..training.config_file import read_config
-from ..training.init_config import shipped
-from ..training.taught_corpus import READER
+from ..training.distill_corpus import READER
+from ..training.init_config import bundled_config
 
 COPY = "spacy.copy_from_base_model.v1"
 
@@ -30,9 +30,9 @@ def load_student(config: str | Path) -> Language:
             for a sourced component, for a tokenizer that is changed in `[initialize]`, and for a
             training that ends after some epochs, or never.
     """
-    path = Path(config) if Path(config).is_file() else shipped(str(config))
+    path = Path(config) if Path(config).is_file() else bundled_config(str(config))
     if not path.is_file():
-        known = sorted(each.name for each in shipped("cnn.cfg").parent.glob("*.cfg"))
+        known = sorted(each.name for each in bundled_config("cnn.cfg").parent.glob("*.cfg"))
         raise InputError(
             f"--config: expected a file, or one of {known}, got {str(config)!r}. Write one with "
             "spacy-crf-ner init-config."
@@ -62,7 +62,7 @@ def load_student(config: str | Path) -> Language:
     return nlp
 
 
-def require_teachers(nlp: Language, teachers: Sequence[Teacher], names: Sequence[str]) -> None:
+def check_teachers(nlp: Language, teachers: Sequence[Teacher], names: Sequence[str]) -> None:
     """Raise InputError for teachers of other labels than the first, or than the student has.
 
     They must also have entities of the kind of the student.
@@ -70,7 +70,7 @@ def require_teachers(nlp: Language, teachers: Sequence[Teacher], names: Sequence
     ner = recognizer(nlp)
     labels = given_labels(nlp) or teachers[0].labels
     for teacher, name in zip(teachers, names):
-        teacher.require_kind(labels, ner.entities, ner.layers, name)
+        teacher.check_tag_spec(labels, ner.overlap, ner.max_nesting, name)
 
 
 def given_labels(nlp: Language) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def student_config(
         labels: Unless the config has them.
         train: The folder of the teachers' scores.
         dev: A .spacy file.
-        **reader: Settings of `spacy-crf-ner.TaughtCorpus.v1`.
+        **reader: Settings of `spacy-crf-ner.DistillCorpus.v1`.
     """
     config = nlp.config.copy()
     config["paths"].update(train=str(train), dev=str(dev))

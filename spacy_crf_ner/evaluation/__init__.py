@@ -20,7 +20,7 @@ from .nesting import nesting
 from .scores import count_entities, score_matchings, score_strictly
 from .training_log import read_training_log
 
-__all__ = ["compare", "evaluate", "read_training_log", "require_gold"]
+__all__ = ["check_gold", "compare", "evaluate", "read_training_log"]
 
 THRESHOLDS = (*(i / 20 for i in range(20)), 0.99)
 
@@ -65,7 +65,7 @@ def evaluate(
         - "calibration": How the confidences are calibrated, in words; None without the component.
         - "reliability", "thresholds": The results of `reliability` and `precision_at`; None if no
             entity has a confidence.
-        - "coverage": The result of `coverage`; None without candidates and promises, and for
+        - "coverage": The result of `coverage`; None without candidates and guarantees, and for
             overlapping entities.
         - "transitions": Those of the component, or None. "training": As given. "comparison": None.
 
@@ -76,7 +76,7 @@ def evaluate(
     """
     examples = list(examples)
     key = None if nlp is None else find_entities_key(nlp, component)
-    _require_annotated(examples, nlp, key)
+    _check_annotated(examples, nlp, key)
     docs = collect_entities(examples, key)
     labels = _labels(docs)
     counts = count_entities(docs, labels)
@@ -91,7 +91,7 @@ def evaluate(
         if key is None:
             covered = coverage(nlp, name, left, docs)
         else:
-            nested = nesting(docs, labels, pipe.layers)
+            nested = nesting(docs, labels, pipe.max_nesting)
     scores = score_matchings(docs, labels) if key is None else score_strictly(counts, labels)
     has_confidence = any(ent.confidence is not None for doc in docs for ent in doc.predicted)
     return {
@@ -118,7 +118,7 @@ def evaluate(
     }
 
 
-def require_gold(examples: Sequence[Example], data: str, key: str | None = None) -> None:
+def check_gold(examples: Sequence[Example], data: str, key: str | None = None) -> None:
     """Raise InputError if no example has a gold entity.
 
     Args:
@@ -179,7 +179,7 @@ def _labels(docs: Sequence[DocEntities]) -> list[str]:
     return sorted({ent.label for doc in docs for ent in (*doc.gold, *doc.predicted)})
 
 
-def _require_annotated(examples: Sequence[Example], nlp: Language | None, key: str | None) -> None:
+def _check_annotated(examples: Sequence[Example], nlp: Language | None, key: str | None) -> None:
     if not examples:
         raise InputError("expected examples, got none. Check that the corpus has docs.")
     docs = [eg.predicted for eg in examples if len(eg.predicted)]

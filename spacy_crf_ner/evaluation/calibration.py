@@ -19,11 +19,11 @@ from ..pipeline.calibration import (
     score_examples,
 )
 from ..pipeline.gold import count_entities
-from ..pipeline.lookup import read_by_earlier, recognizer, require_recognizer
+from ..pipeline.lookup import recognizer, resolve_recognizer, run_upstream
 from ..pipeline.network import computed_once
 from ..pipeline.settings import FITS
+from .coverage_targets import CoverageTargets, check_flat, fit_guarantees, restored_on_error
 from .matching import DocEntities, annotated, collect_entities
-from .promises import Promises, promise, require_flat, restored_on_error
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -38,31 +38,32 @@ def calibrate(
     *,
     f_beta: float | None = None,
     docs: Iterable[Doc] | None = None,
-    promises: Promises | None = None,
+    targets: CoverageTargets | None = None,
     folds: Iterable[tuple[Language, Iterable[Example]]] = (),
 ) -> dict[str, Any]:
     """Fit temperature and Platt scaling of a `crf_ner` component; measure calibration around it.
 
-    The components before it run on copies of the predicted docs. If there is something to promise,
-    a random half of the examples serves that, and all else is fitted to the other half. Those of
-    texts that the pipeline has seen in its training are left out then, with a warning.
+    The components before it run on copies of the predicted docs. If there is something to
+    guarantee, a random half of the examples serves that, and all else is fitted to the other half.
+    Those of texts that the pipeline has seen in its training are left out then, with a warning.
 
     Args:
         examples: Held-out examples, not used for training.
         name: The component in the pipeline; None for the only one.
-        f_beta: If not None, also switch `decode` to "f_score", and find the `span_threshold` with
-            the best expected F-score, in which recall weighs beta times as much as precision.
+        f_beta: If not None, also switch `decode` to "max_expected_f", and find the
+            `f_score_threshold` with the best expected F-score, in which recall weighs beta times as
+            much as precision.
         docs: Docs such as those to annotate, for this threshold; they need no gold, and the
             components before it must have processed them. None for the predicted docs of the
             examples. Without f_beta, they are not read.
-        promises: What to promise about new documents, in place of earlier promises; None for
+        targets: What to guarantee for new documents, in place of earlier guarantees; None for
             nothing.
         folds: Pipelines with the same settings, each with examples that it was not trained on: more
             to fit to, beside the examples.
 
     Returns:
         The "temperature", "platt_slope", "platt_intercept" and "platt_ceiling"; how many entities
-        they were fitted to, "calibrated_on"; the "span_threshold", None if it was not asked for;
+        they were fitted to, "calibrated_on"; the "f_score_threshold", None if it was not asked for;
         the `reliability`, with "precision", "recall" and "f_beta", "uncalibrated", "before" and
         "after"; and the rows of the "guarantees".
 
@@ -70,38 +71,38 @@ def calibrate(
         InputError: If the pipeline has no such component, or several and none is named; if
             `confidence` is false and entities do not overlap; if f_beta is not over 0; if no
             example that is fitted to has an entity of a label that is predicted; if a predicted and
-            a gold doc differ in text; and with promises, for overlapping entities, too few
-            documents, unknown training data, and a promise that needs too many candidates or
-            analyses.
+            a gold doc differ in text; and with guarantees, for overlapping entities, too few
+            documents, unknown training data, and a guarantee that needs too many candidates or
+            labelings.
     """
     if f_beta is not None and not 0 < f_beta < math.inf:
         raise InputError(f"f_beta: expected a number over 0, got {f_beta}. Use 1 for F1.")
-    name = require_recognizer(nlp, name)
+    name = resolve_recognizer(nlp, name)
     pipe = recognizer(nlp, name)
-    if promises:
-        require_flat(pipe)
-        examples, _ = promises.new(nlp, name, examples)
+    if targets:
+        check_flat(pipe)
+        examples, _ = targets.new(nlp, name, examples)
     if not pipe.confidence and pipe.entities_key is None:  # overlapping ones have scores
         raise InputError(
             f"[{name}] confidence: expected true, got false. Without it, entities have no "
             "confidence to calibrate: set it to true."
         )
-    read = read_by_earlier(nlp, name, examples)
+    read = run_upstream(nlp, name, examples)
     held_out: list[Example] = []
-    if promises:
+    if targets:
         random.Random(0).shuffle(read)
         held_out, read = read[::2], read[1::2]
     if not count_entities(read, pipe.entities_key, pipe.excluded):
         raise InputError(
             f"[{name}] expected examples with annotated entities, got {len(read)} without one of "
-            f"{[*pipe.enabled_labels]}{' in the half to calibrate on' if promises else ''}. "
+            f"{[*pipe.enabled_labels]}{' in the half to calibrate on' if targets else ''}. "
             "Calibrate on docs such as those to annotate, with gold where the component reads it."
         )
     more = [scored for nlp_, held in folds for scored in _scored(nlp_, name, held)]
     with restored_on_error(pipe), computed_once(pipe):
         fitted = _fit(pipe, read, more, f_beta, docs)
-        rows = promise(nlp, name, held_out, promises) if promises else []
-    if not promises:
+        rows = fit_guarantees(nlp, name, held_out, targets) if targets else []
+    if not targets:
         pipe.cfg["guarantees"] = {}  # earlier ones were given before this calibration
     return {**fitted, "guarantees": rows}
 
@@ -122,13 +123,13 @@ def _fit(
     pipe.fit_platt_scaling(examples, more)
     threshold = None
     if f_beta is not None:
-        pipe.decode = "f_score"
+        pipe.decode = "max_expected_f"
         own = [eg.predicted for eg in examples]
-        threshold = pipe.fit_span_threshold(own if docs is None else docs, beta)
+        threshold = pipe.fit_f_score_threshold(own if docs is None else docs, beta)
     after = _measure(pipe, examples, beta)
     return {
         **{each: getattr(pipe, each) for each in FITS},
-        "span_threshold": threshold,
+        "f_score_threshold": threshold,
         "uncalibrated": uncalibrated,
         "before": before,
         "after": after,
@@ -138,7 +139,7 @@ def _fit(
 def _scored(nlp: Language, name: str, examples: Iterable[Example]) -> list[Scored]:
     """Compute what the likelihood of those examples depends on that the component can learn."""
     pipe = recognizer(nlp, name)
-    read = read_by_earlier(nlp, name, examples)
+    read = run_upstream(nlp, name, examples)
     return score_examples(pipe, [eg for eg in read if pipe.encoding.is_annotated(eg)])
 
 

@@ -1,4 +1,4 @@
-"""Were promises kept on annotated documents, and what do candidates cover?"""
+"""Were guarantees kept on annotated documents, and what do candidates cover?"""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -11,9 +11,9 @@ from spacy.tokens import Doc
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..pipeline.checks import require_own_key
+from ..pipeline.checks import check_own_key
 from ..pipeline.label_sets import is_complete
-from ..pipeline.lookup import recognizer, recognizers, sets_entities_alone
+from ..pipeline.lookup import recognizer, recognizer_names, sets_entities_alone
 from .calibration import mean
 from .guarantees import guarantees
 from .matching import DocEntities, entity
@@ -30,7 +30,7 @@ LEVELS = (*(i / 10 for i in range(9, 0, -1)), 0.05, 0.02, 0.01, 5e-3, 2e-3, 1e-3
 def coverage(
     nlp: Language, name: str, examples: Sequence[Example], docs: Sequence[DocEntities]
 ) -> dict[str, Any] | None:
-    """Measure what a pipeline promises, and what its candidates cover.
+    """Measure what a pipeline guarantees, and what its candidates cover.
 
     Only docs with complete gold annotation count, and no gold entities of labels that the component
     does not predict.
@@ -40,30 +40,30 @@ def coverage(
         docs: The result of `collect_entities` for the examples.
 
     Returns:
-        Plain JSON, or None if the component has neither promises nor candidates:
+        Plain JSON, or None if the component has neither guarantees nor candidates:
         - "docs": The number of docs that count.
-        - "promises": For each kind, what `guarantees` returns, and what was "found": the mean share
-            over docs, or that for each label if promised by label; None if there is nothing to
-            judge, for analyses if other components set entities too, and for precision if one of
-            them is a `crf_ner`.
+        - "guarantees": For each kind, what `guarantees` returns, and what was "found": the mean
+            share over docs, or that for each label if guaranteed by label; None if there is nothing
+            to judge, for set_coverage if other components set entities too, and for precision if
+            one of them is a `crf_ner`.
         - "curve": For each "threshold" of candidates down to theirs, the mean "coverage" of the
             gold entities of a doc, and the number of candidates "per_entity". With thresholds by
             label, the last one is None: it stands for them.
 
-    Warns if promises no longer hold, or other components have written to the candidates, and leaves
-    them out.
+    Warns if guarantees no longer hold, or other components have written to the candidates, and
+    leaves them out.
     """
     pipe = recognizer(nlp, name)
     key = pipe.spans_key
-    promises = {}
+    guaranteed = {}
     try:
-        require_own_key(nlp, pipe, key)
-        promises = guarantees(nlp, name)
+        check_own_key(nlp, pipe, key)
+        guaranteed = guarantees(nlp, name)
     except InputError as error:
         warnings.warn(str(error), stacklevel=2)
         if not _has_scores([eg.predicted for eg in examples], key):
             key = None
-    if not promises and key is None:
+    if not guaranteed and key is None:
         return None
     labels = pipe.enabled_labels
     off = {*pipe.labels} - {*labels}
@@ -75,7 +75,7 @@ def coverage(
     covered = [_candidates(doc, gold, key) for doc, gold in complete]
     label_of = [np.array([ent.label for ent in gold.gold]) for _, gold in complete]
     found: dict[str, Any] = {"recall": mean([np.mean(p > 0) for p, _ in covered if len(p)])}
-    if promises.get("recall", {}).get("by_label"):
+    if guaranteed.get("recall", {}).get("by_label"):
         found["recall"] = {
             label: mean(
                 [
@@ -94,13 +94,14 @@ def coverage(
         ]
         for _, doc in complete
     ]
-    is_alone = recognizers(nlp) == [name]  # preset entities of another one have confidences too
+    # preset entities of another one have confidences too
+    is_alone = recognizer_names(nlp) == [name]
     found["precision"] = mean([np.mean(of_doc) for of_doc in added if of_doc and is_alone])
-    if "analyses" in promises:
-        found["analyses"] = _analyses_found(nlp, name, complete)
+    if "set_coverage" in guaranteed:
+        found["set_coverage"] = _set_coverage_found(nlp, name, complete)
     return {
         "docs": len(complete),
-        "promises": {kind: {**each, "found": found[kind]} for kind, each in promises.items()},
+        "guarantees": {kind: {**each, "found": found[kind]} for kind, each in guaranteed.items()},
         "curve": _curve(pipe, covered) if key is not None else [],
     }
 
@@ -133,17 +134,17 @@ def _curve(pipe: "CRFEntityRecognizer", covered: Sequence[Scores]) -> list[dict[
     ]
 
 
-def _analyses_found(
+def _set_coverage_found(
     nlp: Language, name: str, complete: Sequence[tuple[Doc, DocEntities]]
 ) -> float | None:
-    """Find how often the gold analysis is in the set; None if other components set entities."""
+    """Find how often the gold labeling is in the set; None if other components set entities."""
     if not sets_entities_alone(nlp, name):
         return None
-    # The pipeline has failed on docs without annotation: their analysis is not found.
+    # The pipeline has failed on docs without annotation: their labeling is not found.
     bare = {i: doc.copy() for i, (doc, _) in enumerate(complete) if doc.has_annotation("ENT_IOB")}
     for doc in bare.values():
         doc.set_ents([], default="missing")
-    sets = dict(zip(bare, recognizer(nlp, name).analysis_sets(bare.values())))
+    sets = dict(zip(bare, recognizer(nlp, name).prediction_sets(bare.values())))
     return mean(
         [
             any({*map(entity, each.ents)} == {*gold.gold} for each in sets.get(i, ()))

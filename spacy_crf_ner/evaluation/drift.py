@@ -1,4 +1,4 @@
-"""Are new documents like those that a promise was fitted to?"""
+"""Are new documents like those that a guarantee was fitted to?"""
 
 import math
 import random
@@ -41,7 +41,7 @@ def describe(pipe: "CRFEntityRecognizer", docs: Iterable[Doc]) -> dict[str, list
     """Compute statistics of a random sample of docs that the earlier components have processed.
 
     Returns, with a value for each doc that has it: its "tokens"; the "surprise", minus the log
-    probability of its best analysis, per token; and the "confidence", the mean of its entities.
+    probability of its best labeling, per token; and the "confidence", the mean of its entities.
     """
     filled = [doc for doc in docs if len(doc)]
     sample = random.Random(0).sample(filled, min(SAMPLE, len(filled)))

@@ -1,6 +1,6 @@
-"""What a pipeline promises about new documents, as long as it is the one that was calibrated.
+"""What a pipeline guarantees about new documents, as long as it is the one that was calibrated.
 
-Promises are stored with the labels, and bound to weights, settings and earlier components.
+Guarantees are stored with the labels, and bound to weights, settings and earlier components.
 """
 
 import math
@@ -18,22 +18,22 @@ from thinc.api import Model
 
 from ..input_error import InputError
 from ..ml.digest import weights_digest
-from ..pipeline.checks import require_own_key
+from ..pipeline.checks import check_own_key
 from ..pipeline.crf_ner import CRFEntityRecognizer
 from ..pipeline.lookup import (
     model_layers,
     read_components,
     recognizer,
-    require_recognizer,
+    resolve_recognizer,
 )
 from ..pipeline.settings import CALIBRATION, FITS, SETTINGS, current_settings
 from .drift import Difference, compare, describe, different
 
-# The settings that one kind of promise sets or depends on. All others matter to each of them.
+# The settings that one kind of guarantee sets or depends on. All others matter to each of them.
 SETTINGS_OF = {
     "recall": ("spans_key", "candidate_threshold", "candidate_thresholds"),
-    "precision": ("decode", "span_threshold", "threshold", "thresholds"),
-    "analyses": (),
+    "precision": ("decode", "f_score_threshold", "threshold", "thresholds"),
+    "set_coverage": (),
 }
 # For tokenizers that are not of spaCy.
 PROBE = "Dr. O'Neill-Smith (born 3.5.1990) said:  \"E-mail me, don't call!\"\nHe left..."
@@ -43,15 +43,15 @@ FITTED_SETTINGS = (*COMMON, "calibrated_on", *SETTINGS_OF["recall"], *SETTINGS_O
 
 
 def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
-    """Return the promises of a pipeline: "recall", "precision" and "analyses", those that it has.
+    """Return the guarantees of a pipeline: "recall", "precision", "set_coverage".
 
     Args:
         name: The `crf_ner` component; None for the only one.
 
     Returns:
-        For each promise its "level", 0 to 1; its "certainty" over documents to calibrate on, None
-        if it holds on average over them; their number, "documents"; its "threshold", or those by
-        label; for recall whether it is promised "by_label"; and:
+        For each guarantee its "level", 0 to 1; its "confidence_level" over documents to calibrate
+        on, None if it holds on average over them; their number, "documents"; its "threshold", or
+        those by label; for recall whether it is guaranteed "by_label"; and:
 
         - "unit", "tokens", "labels": A document, the mean number of its tokens, and the labels.
         - "texts", "different_texts": The numbers of texts to calibrate on, with and without
@@ -67,9 +67,9 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
         InputError: If the pipeline has no such component, or several and none is named; if another
             component writes to the candidates; and if weights, labels, settings, precision,
             vectors, tokenizer or the components before it are no longer those for which the
-            promises were given.
+            guarantees were given.
     """
-    name = require_recognizer(nlp, name)
+    name = resolve_recognizer(nlp, name)
     pipe = recognizer(nlp, name)
     stored: dict[str, Any] = deepcopy(pipe.cfg.get("guarantees", {}))
     digest, computed_in = stored.pop("digest", None), stored.pop("computed_in", [])
@@ -78,12 +78,12 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
     if not stored:
         return {}
     if "recall" in stored:
-        require_own_key(nlp, pipe, pipe.spans_key)
+        check_own_key(nlp, pipe, pipe.spans_key)
     changed = []
     if digest != _digest(nlp, name):
         changed.append("weights, tokenizer or earlier components")
-    if computed_in != (now_in := _precisions(nlp, name)):
-        changed.append(f"precision ({', '.join(now_in) or 'fp32'})")
+    if computed_in != (now_in := _dtypes(nlp, name)):
+        changed.append(f"dtype ({', '.join(now_in) or 'fp32'})")
     for kind, given in stored.items():
         now, then = _settings(pipe, kind), given["settings"]
         if then.get("disabled_labels") == now["disabled_labels"]:
@@ -92,8 +92,8 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
     if changed:
         raise InputError(
             f"[{name}] guarantees: expected the pipeline for which {', '.join(stored)} were "
-            f"promised, got other {', '.join(dict.fromkeys(changed))}. Calibrate it again, "
-            "with the same promises: spacy-crf-ner calibrate."
+            f"guaranteed, got other {', '.join(dict.fromkeys(changed))}. Calibrate it again, "
+            "with the same guarantees: spacy-crf-ner calibrate."
         )
     for given in stored.values():
         del given["settings"]
@@ -102,20 +102,20 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
 
 
 def drift(nlp: Language, docs: Iterable[Doc], name: str | None = None) -> list[Difference]:
-    """Compare docs with those that the promises of a pipeline were fitted to.
+    """Compare docs with those that the guarantees of a pipeline were fitted to.
 
     `guarantees` returns what was found last, also after the pipeline was saved.
 
     Args:
-        docs: Docs that the components before the recogniser have processed; 500 of them are
+        docs: Docs that the components before the recognizer have processed; 500 of them are
             compared.
         name: The `crf_ner` component; None for the only one.
 
     Raises:
-        InputError: For a pipeline without promises, or one that has changed since they were given,
-            and for no docs with tokens.
+        InputError: For a pipeline without guarantees, or one that has changed since they were
+            given, and for no docs with tokens.
     """
-    name = require_recognizer(nlp, name)
+    name = resolve_recognizer(nlp, name)
     if not guarantees(nlp, name):
         raise InputError(
             f"[{name}] expected a pipeline with guarantees, got one without. Calibrate it: "
@@ -134,7 +134,7 @@ def drift(nlp: Language, docs: Iterable[Doc], name: str | None = None) -> list[D
 def store(
     nlp: Language, name: str, kept: Mapping[str, Mapping[str, Any]], docs: Iterable[Doc]
 ) -> None:
-    """Store promises in a component, bound to its weights, its settings and what comes before it.
+    """Store guarantees in a component, bound to its weights, its settings and what comes before it.
 
     Args:
         kept: The result of `guarantees` for each kind.
@@ -144,13 +144,13 @@ def store(
     pipe.cfg["guarantees"] = {
         **{kind: {**each, "settings": _settings(pipe, kind)} for kind, each in kept.items()},
         "digest": _digest(nlp, name),
-        "computed_in": _precisions(nlp, name),
+        "computed_in": _dtypes(nlp, name),
         "reference": describe(pipe, docs),
     }
 
 
 def fitted_settings(pipe: CRFEntityRecognizer) -> dict[str, Any]:
-    """Return what calibration and promises may change in a component, for `restore_fitted`."""
+    """Return what calibration and guarantees may change in a component, for `restore_fitted`."""
     return {name: getattr(pipe, name) for name in FITTED_SETTINGS}
 
 
@@ -161,12 +161,12 @@ def restore_fitted(pipe: CRFEntityRecognizer, values: Mapping[str, Any]) -> None
 
 
 def renew(nlp: Language, name: str) -> None:
-    """Bind the promises of a component to its weights, where they only changed their form."""
+    """Bind the guarantees of a component to its weights, where they only changed their form."""
     recognizer(nlp, name).cfg["guarantees"]["digest"] = _digest(nlp, name)
 
 
 def _settings(pipe: CRFEntityRecognizer, kind: str) -> dict[str, Any]:
-    """The settings that a kind of promise depends on: also those that are new in this package."""
+    """The settings that a kind of guarantee depends on: also those that are new in this package."""
     others = {name for each in SETTINGS_OF if each != kind for name in SETTINGS_OF[each]}
     names = {*SETTINGS, *CALIBRATION} - IRRELEVANT - (others - {*SETTINGS_OF[kind]})
     values = {name: getattr(pipe, name) for name in sorted(names)}
@@ -190,11 +190,11 @@ def _is_same(now: Any, then: Any) -> bool:
     return bool(now == then)
 
 
-def _precisions(nlp: Language, name: str) -> list[str]:
-    """The precisions other than float32 in which a component and those before it predict."""
+def _dtypes(nlp: Language, name: str) -> list[str]:
+    """The dtypes other than float32 in which a component and those before it predict."""
     nodes = [node for pipe in read_components(nlp, name).values() for node in model_layers(pipe)]
     shims = (shim for node in nodes for shim in node.shims)
-    found = {getattr(shim, "resolved_precision", None) or "fp32" for shim in shims}
+    found = {getattr(shim, "resolved_dtype", None) or "fp32" for shim in shims}
     return sorted(found - {"fp32"})
 
 

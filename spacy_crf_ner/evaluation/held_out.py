@@ -1,4 +1,4 @@
-"""Leave out the documents that a pipeline has seen: no promise can be fitted to them."""
+"""Leave out the documents that a pipeline has seen: no guarantee can be fitted to them."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from spacy.language import Language
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..pipeline.lookup import recognizer, recognizers
+from ..pipeline.lookup import recognizer, recognizer_names
 from ..pipeline.seen_texts import hashes_of, is_seen
 
 SHOWN = 5  # numbers of documents in a message
@@ -38,15 +38,15 @@ def new_examples(
     Warns about examples that are left out.
     """
     examples = list(examples)
-    known = [recognizer(nlp, each).seen_texts.known() for each in recognizers(nlp)]
+    known = [recognizer(nlp, each).seen_texts.known() for each in recognizer_names(nlp)]
     train = set().union(*(each.train for each in known)) | hashes_of(trained_on or ())
     dev = set().union(*(each.dev for each in known))
     is_known = all(each.is_complete for each in known) or trained_on is not None
     if not is_known and not held_out:
         raise InputError(
-            f"[{name}] promises: the pipeline does not say which documents it was trained on, and "
-            "nothing can be promised from those. Give its training data (--train, or trained_on in "
-            "Python), or state that all documents are new (--held-out, or held_out)."
+            f"[{name}] guarantees: the pipeline does not say which documents it was trained on, "
+            "and nothing can be guaranteed from those. Give its training data (--train, or "
+            "trained_on in Python), or state that all documents are new (--held-out, or held_out)."
         )
     parts = {"train": train} | ({} if count_dev else {"dev": dev})
     part_of = [
@@ -64,7 +64,7 @@ def new_examples(
 
 def seen_in_training(nlp: Language, examples: Iterable[Example]) -> int:
     """Count the examples of texts that a `crf_ner` of a pipeline was trained on."""
-    known = [recognizer(nlp, each).seen_texts.known().train for each in recognizers(nlp)]
+    known = [recognizer(nlp, each).seen_texts.known().train for each in recognizer_names(nlp)]
     train = set[int]().union(*known)
     return sum(is_seen(eg.text, train) for eg in examples) if train else 0
 

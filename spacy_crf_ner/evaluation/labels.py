@@ -12,7 +12,7 @@ from ..pipeline.lookup import entity_labels, find_entities_key
 SHOWN = 10  # labels in a message
 
 
-def require_shared_label(
+def check_shared_label(
     docs: Iterable[Doc], data: str, nlp: Language, component: str | None = None
 ) -> None:
     """Raise InputError if no label of gold entities is one that the pipeline can find.

@@ -1,4 +1,4 @@
-"""The recall of entities that overlap others, and what the layers of a component make impossible.
+"""The recall of entities that overlap others, and what the levels of a component make impossible.
 
 Axes: L labels, 5 counts: gold and found entities that overlap no other gold entity; gold and found
 ones that do; and those nested too deep.
@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from ..pipeline.interval_scheduling import assign_layers
+from ..pipeline.interval_scheduling import nesting_levels
 from .matching import DocEntities, overlaps
 
 
-def nesting(docs: Sequence[DocEntities], labels: Sequence[str], layers: int) -> dict[str, Any]:
+def nesting(docs: Sequence[DocEntities], labels: Sequence[str], max_nesting: int) -> dict[str, Any]:
     """Compute the recall of gold entities that overlap another gold entity, and of the others.
 
     Args:
-        layers: The number of layers of each label that the component has.
+        max_nesting: The number of levels of each label that the component has.
 
     Returns:
-        The "layers"; the "ceiling", the recall if all entities that they can contain are found,
+        "max_nesting"; the "ceiling", the recall if all entities that they can contain are found,
         None without gold entities; and in "micro" and "per_type", by label:
         - "flat", "overlapping": The number of "gold" entities that overlap no other one, and of
             those that do (inside, around or crossing it), and the "recall" of each; None without
             any.
-        - "lost": The number of gold entities nested in more layers of their label than there are.
+        - "lost": The number of gold entities nested in more levels of their label than there are.
     """
     row_of = {label: i for i, label in enumerate(labels)}
     counts = np.zeros((len(labels), 5), dtype=np.int64)
@@ -40,11 +40,11 @@ def nesting(docs: Sequence[DocEntities], labels: Sequence[str], layers: int) -> 
             is_found = (ent.span, ent.label) in predicted
             counts[row_of[ent.label], first : first + 2] += (1, is_found)
         for label, of_label in spans.items():
-            counts[row_of[label], 4] += sum(k >= layers for k in assign_layers(of_label))
+            counts[row_of[label], 4] += sum(k >= max_nesting for k in nesting_levels(of_label))
     total = counts.sum(0).tolist()
     gold = total[0] + total[2]
     return {
-        "layers": layers,
+        "max_nesting": max_nesting,
         "ceiling": 1 - total[4] / gold if gold else None,
         "micro": _row(total),
         "per_type": {label: _row(row) for label, row in zip(labels, counts.tolist())},

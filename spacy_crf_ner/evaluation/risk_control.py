@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 GRID = tuple(i / 20 for i in range(20))
 
 
-def documents_needed(risk: float, certainty: float | None = None, tests: int = 1) -> int:
+def documents_needed(risk: float, confidence_level: float | None = None, tests: int = 1) -> int:
     """Return the number of documents from which a bound can be given, if there is no error in them.
 
     Args:
         tests: The number of thresholds that are tested.
     """
-    if certainty is None:
+    if confidence_level is None:
         return math.ceil(round(1 / risk, 9)) - 1
-    return math.ceil(math.log((1 - certainty) / tests) / math.log(1 - risk))
+    return math.ceil(math.log((1 - confidence_level) / tests) / math.log(1 - risk))
 
 
 def recall_threshold(
-    probabilities: Sequence[NDArray[np.float64]], risk: float, certainty: float | None = None
+    probabilities: Sequence[NDArray[np.float64]], risk: float, confidence_level: float | None = None
 ) -> float | None:
     """Find the highest threshold that few gold entities are below.
 
@@ -38,8 +38,8 @@ def recall_threshold(
     Args:
         probabilities: The probabilities of the gold entities of each document, at least one in
             each.
-        certainty: None if this should hold on average over documents to calibrate on (conformal
-            risk control); otherwise it holds with this probability over them.
+        confidence_level: None if this should hold on average over documents to calibrate on
+            (conformal risk control); otherwise it holds with this probability over them.
 
     Returns:
         The threshold; None if there are too few documents.
@@ -48,7 +48,7 @@ def recall_threshold(
     "Distribution-Free, Risk-Controlling Prediction Sets".
     """
     n = len(probabilities)
-    if n < documents_needed(risk, certainty):
+    if n < documents_needed(risk, confidence_level):
         return None
     flat = np.concatenate(probabilities)
     shares = np.concatenate([np.full(len(each), 1 / len(each)) for each in probabilities])
@@ -57,21 +57,21 @@ def recall_threshold(
     missed = (at.cumsum() - at) / n  # the mean share below each threshold: not falling
 
     def is_unsafe(mean: float) -> bool:
-        if certainty is None:
+        if confidence_level is None:
             # A new document may have any loss up to 1.
             return (n * mean + 1) / (n + 1) > risk + 1e-12
-        return hoeffding_bentkus(mean, n, risk) > 1 - certainty + 1e-12
+        return hoeffding_bentkus(mean, n, risk) > 1 - confidence_level + 1e-12
 
     return float(thresholds[bisect_left(missed.tolist(), True, key=is_unsafe) - 1])
 
 
 def precision_threshold(
-    documents: Sequence[Mapping[float, NDArray[np.bool_]]], risk: float, certainty: float
+    documents: Sequence[Mapping[float, NDArray[np.bool_]]], risk: float, confidence_level: float
 ) -> float | None:
     """Find the lowest threshold at which few predicted entities are wrong.
 
     Over new documents with such entities, the expected share of a document's entities that are
-    wrong is at most `risk`, with this certainty over the documents to calibrate on. This share can
+    wrong is at most `risk`, with this confidence over the documents to calibrate on. This share can
     rise with the threshold, so each one of a grid is tested (learn then test, with Bonferroni's
     correction).
 
@@ -89,18 +89,18 @@ def precision_threshold(
         wrong = [1 - float(each.mean()) for each in kept if len(each)]
         if wrong:
             p_value = hoeffding_bentkus(float(np.mean(wrong)), len(wrong), risk)
-            if p_value <= (1 - certainty) / len(GRID):
+            if p_value <= (1 - confidence_level) / len(GRID):
                 return threshold
     return None
 
 
 def coverage_threshold(probabilities: NDArray[np.float64], risk: float) -> float | None:
-    """Find the highest threshold that few gold analyses are below.
+    """Find the highest threshold that few gold labelings are below.
 
-    The gold analysis of a new document is below it with a probability of at most `risk`.
+    The gold labeling of a new document is below it with a probability of at most `risk`.
 
     Args:
-        probabilities: (n,), the probabilities of the gold analyses of n documents.
+        probabilities: (n,), the probabilities of the gold labelings of n documents.
 
     Returns:
         The threshold; None if there are too few documents.

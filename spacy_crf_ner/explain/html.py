@@ -14,7 +14,7 @@ MAX_LETTERS = 24  # in a name; the tooltip has all of it
 
 
 def trellis_page(explanation: dict[str, Any]) -> str:
-    """Draw the trellis of a text, the path through it, and the best analyses.
+    """Draw the trellis of a text, the path through it, and the best labelings.
 
     Args:
         explanation: The result of `explain`.
@@ -39,9 +39,9 @@ def trellis_page(explanation: dict[str, Any]) -> str:
         node_size=NODE_SIZE,
         max_letters=MAX_LETTERS,
         steps=_steps(explanation, tokens),
-        analyses=[
-            [f"{analysis['probability']:.4f}", entities_in_words(analysis)]
-            for analysis in explanation["analyses"]
+        labelings=[
+            [f"{labeling['probability']:.4f}", entities_in_words(labeling)]
+            for labeling in explanation["labelings"]
         ],
     )
 

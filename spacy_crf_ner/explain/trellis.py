@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from spacy.language import Language
 
-from ..pipeline.lookup import only_before, recognizer, require_recognizer
+from ..pipeline.lookup import recognizer, resolve_recognizer, upstream_only
 from ..pipeline.queries import Transitions
 
 MIN_MARGINAL = 0.01  # for a relevant tag
@@ -25,9 +25,9 @@ def explain(
 
     Args:
         text: One doc, of any number of sentences.
-        n: Maximum number of analyses.
+        n: Maximum number of labelings.
         name: The component in the pipeline; None for the only one.
-        label: The label whose chain to show, in the outermost layer, if entities may overlap.
+        label: The label whose chain to show, at the outermost level, if entities may overlap.
 
     Returns:
         Plain values, with None for illegal scores, for T tokens and C tags:
@@ -43,7 +43,7 @@ def explain(
         - "path" (T): the tags of the best path, found along the backpointers from the end.
         - "score": the score of the path, including the end score; None without tokens.
         - "marginals" (T, C): the posterior probability of each tag, at the temperature.
-        - "analyses": the n most probable analyses, the best first: "probability", its logarithm
+        - "labelings": the n most probable labelings, the best first: "probability", its logarithm
             "log_probability", and "entities", each with "start", "end" (characters), "text" and
             "label", of all labels. No thresholds apply.
 
@@ -51,9 +51,9 @@ def explain(
         ValueError: If the pipeline has no such component, or several and none is named; for n below
             1; and for a label where entities do not overlap, or none where they do.
     """
-    name = require_recognizer(nlp, name)
+    name = resolve_recognizer(nlp, name)
     pipe = recognizer(nlp, name)
-    with only_before(nlp, name):
+    with upstream_only(nlp, name):
         doc = nlp(text)
     (ranked,) = pipe.nbest([doc], n)
     trellis = pipe.trellis(doc, label)
@@ -76,7 +76,7 @@ def explain(
         "path": trellis.path.tolist(),
         "score": score,
         "marginals": trellis.marginals.tolist(),
-        "analyses": [
+        "labelings": [
             {
                 "probability": p,
                 "log_probability": log_p,
@@ -112,9 +112,9 @@ def visible(token: str) -> str:
     return token if token.strip() else repr(token)
 
 
-def entities_in_words(analysis: dict[str, Any]) -> str:
-    """Format the entities of an analysis on one line."""
-    return ", ".join(f"{ent['text']} ({ent['label']})" for ent in analysis["entities"]) or "none"
+def entities_in_words(labeling: dict[str, Any]) -> str:
+    """Format the entities of a labeling on one line."""
+    return ", ".join(f"{ent['text']} ({ent['label']})" for ent in labeling["entities"]) or "none"
 
 
 def _select(transitions: Transitions, tags: tuple[str, ...]) -> Transitions:

@@ -44,7 +44,7 @@ def bilstm_crf(
     decoder: str = "crf",
     skip: bool = False,
     mixed_precision: MixedPrecision = False,
-    precision: str | None = None,
+    dtype: str | None = None,
     nO: int | None = None,
 ) -> Model[list[Doc], Chain]:
     """Build `spacy-crf-ner.BiLSTMCRF.v1`: a recurrent encoder and a CRF over token vectors.
@@ -64,8 +64,8 @@ def bilstm_crf(
         mixed_precision: True or "auto" trains in bfloat16 on a GPU of compute capability 8.0 or
             later, and in float16 on an older one, with scaled gradients; "bf16" is an error there.
             It has no effect on a CPU, on the CRF, and in bfloat16 on the recurrent encoder.
-        precision: The precision of the recurrent encoder in prediction: "fp32", "bf16", "fp16" on a
-            GPU, or "auto" for a fast one on this hardware; None for the precision of its weights.
+        dtype: The dtype of the recurrent encoder in prediction: "fp32", "bf16", "fp16" on a
+            GPU, or "auto" for a fast one on this hardware; None for the dtype of its weights.
             `spacy_crf_ner.accelerate` sets it. It does not affect training.
         nO: Number of tags, C; None to set it when the labels are known.
 
@@ -85,7 +85,7 @@ def bilstm_crf(
         init=partial(init_from_vectors, dims=("nI", "nO")),
         nO=nO,
         mixed_precision=mixed_precision,
-        precision=precision,
+        dtype=dtype,
     )
     head.attrs["constrained"] = decoder == "crf"  # illegal tag sequences have no probability
     _pool_at_once(tok2vec)
@@ -103,7 +103,7 @@ def rnn_encoder(
     bidirectional: bool = True,
     dropout: float | None = None,
     mixed_precision: MixedPrecision = False,
-    precision: str | None = None,
+    dtype: str | None = None,
 ) -> Model[list[Doc], list[Floats2d]]:
     """Build `spacy-crf-ner.RNNEncoder.v1`: a recurrent encoder over token vectors, as a tok2vec.
 
@@ -117,8 +117,8 @@ def rnn_encoder(
         bidirectional: Whether it reads in both directions, or only from left to right.
         dropout: Dropout rate on its input and output; None uses the rate of the update.
         mixed_precision: Train in 16 bits on a GPU: True, "auto" or "bf16"; no effect on a CPU.
-        precision: Precision in prediction: "fp32", "bf16", "fp16" on a GPU, or "auto"; None for the
-            precision of its weights.
+        dtype: Dtype in prediction: "fp32", "bf16", "fp16" on a GPU, or "auto"; None for the
+            dtype of its weights.
 
     Raises:
         InputError: For a setting out of its range.
@@ -134,7 +134,7 @@ def rnn_encoder(
         init=partial(init_from_vectors, dims=("nI",)),
         nO=hidden_width * (1 + bidirectional),
         mixed_precision=mixed_precision,
-        precision=precision,
+        dtype=dtype,
     )
     _pool_at_once(tok2vec)
     model: Model[list[Doc], list[Floats2d]] = chain(tok2vec, encoder)
@@ -150,7 +150,7 @@ def _pool_at_once(tok2vec: Model[list[Doc], list[Floats2d]]) -> None:
         pool_at_once(tok2vec)
 
 
-def grow(model: Model[list[Doc], Chain], nO: int, like: int | None) -> None:
+def resize_output(model: Model[list[Doc], Chain], nO: int, like: int | None) -> None:
     """Add tags to an initialized model, nO in all; see `BiLSTMCRF.with_more_tags`."""
     head = model.get_ref("output_layer")
     shim = shim_of(head)
@@ -159,7 +159,7 @@ def grow(model: Model[list[Doc], Chain], nO: int, like: int | None) -> None:
         node.set_dim("nO", nO, force=True)
 
 
-def require_savable(name: str, model: Model[Any, Any]) -> None:
+def check_savable(name: str, model: Model[Any, Any]) -> None:
     """Raise InputError if the weights of a layer are too large for the format of a pipeline.
 
     Args:

@@ -14,7 +14,7 @@ from torchcrf import CRF
 from .buckets import padded_buckets
 from .device import to_device
 from .dropout import fast_dropout
-from .require import require, require_dropout
+from .require import check_dropout, require
 
 RNNS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 DECODERS = ("crf", "softmax")
@@ -44,7 +44,7 @@ class BiLSTMCRFConfig:
         require(self, "rnn", self.rnn in (*RNNS, "none"), f"one of {[*RNNS, 'none']}")
         for name, least in (("hidden_width", 1), ("depth", 1), ("dense_width", 0)):
             require(self, name, getattr(self, name) >= least, f"{least} or more")
-        require_dropout(self)
+        check_dropout(self)
         require(self, "decoder", self.decoder in DECODERS, f"one of {[*DECODERS]}")
 
 

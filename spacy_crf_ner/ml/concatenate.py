@@ -14,7 +14,8 @@ Vectors = Model[list[Doc], list[Floats2d]]
 
 
 def concatenate(*layers: Vectors) -> Vectors:
-    """Build `spacy-crf-ner.Concatenate.v1`: the vectors of several layers, concatenated per token.
+    """Build `spacy-crf-ner.ConcatenateListeners.v1`: the vectors of several layers, concatenated
+    per token.
 
     thinc's `concatenate.v1` does this for arrays; its layers cannot be initialized with docs.
 
@@ -26,7 +27,7 @@ def concatenate(*layers: Vectors) -> Vectors:
         InputError: Without a layer.
     """
     if not layers:
-        raise InputError("Concatenate: expected one layer or more, got none.")
+        raise InputError("ConcatenateListeners: expected one layer or more, got none.")
     return Model("concatenate", _forward, init=_init, dims={"nO": None}, layers=layers)
 
 

@@ -1,4 +1,4 @@
-"""The devices of this machine, their precisions, and what is missing to use a GPU."""
+"""The devices of this machine, their dtypes, and what is missing to use a GPU."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from thinc.api import require_gpu
 
 from ..extras import versions as installed
 from ..input_error import InputError
-from .precision import cpu_precisions, fastest_precision, measure_linear
+from .dtype import cpu_dtypes, fastest_dtype, measure_linear
 from .torch_internals import cpu_has, has_bf16, has_int8
 
 PACKAGES = ("spacy-crf-ner", "spacy", "thinc", "torch", "cupy", "spacy-transformers",
@@ -37,7 +37,7 @@ class Device(NamedTuple):
 
     Attributes:
         name: Kind, model and size of the device.
-        facts: For each precision, whether the device has it; "auto" and "training": what is chosen,
+        facts: For each dtype, whether the device has it; "auto" and "training": what is chosen,
             and why.
     """
 
@@ -123,15 +123,15 @@ def devices() -> Iterator[Device]:
 def _cpu() -> Device:
     has = [name for name in INSTRUCTIONS if cpu_has(name)]
     sets = f" ({', '.join(has)})" if has else ""
-    seconds = measure_linear(*SIZES, cpu_precisions(), torch.get_num_threads())
-    auto = fastest_precision(torch.device("cpu"), SIZES)
+    seconds = measure_linear(*SIZES, cpu_dtypes(), torch.get_num_threads())
+    auto = fastest_dtype(torch.device("cpu"), SIZES)
     times = ", ".join(f"{name} {1e6 * each:.0f}" for name, each in seconds.items())
     int8 = 'no: pip install "spacy-crf-ner[int8]"'
     if "int8" in seconds:
         gain = seconds["fp32"] / seconds["int8"]
         instructions = "" if has_int8() else ", without instructions for it"
         int8 = f"yes{instructions}: a layer is {gain:.1f} times as fast as in fp32"
-    fastest = fastest_precision(torch.device("cpu"), SIZES, int8=False)
+    fastest = fastest_dtype(torch.device("cpu"), SIZES, int8=False)
     trained = "bfloat16, which is faster," if fastest == "bf16" else "float32"
     return Device(
         f"CPU: {_cpu_name()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads of torch"
@@ -157,7 +157,7 @@ def _cpu_name() -> str:
 def _gpu(number: int) -> Device:
     of_gpu = torch.cuda.get_device_properties(number)
     capability = f"compute capability {of_gpu.major}.{of_gpu.minor}"
-    auto = fastest_precision(torch.device("cuda"), SIZES)
+    auto = fastest_dtype(torch.device("cuda"), SIZES)
     fast = auto == "bf16"
     return Device(
         f"GPU {number}: {of_gpu.name}, {of_gpu.total_memory / 2**30:.0f} GiB, {capability}",

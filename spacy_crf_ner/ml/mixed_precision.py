@@ -1,7 +1,7 @@
 """Mixed precision training of the torch modules that thinc's shims hold.
 
 This package uses three private attributes of thinc's PyTorchShim: `_mixed_precision` here and in
-precision.py, `_model` also in transformer/shim.py, and `_grad_scaler` here, in precision.py and in
+dtype.py, `_model` also in transformer/shim.py, and `_grad_scaler` here, in dtype.py and in
 training/distributed/sync.py, with its `_found_inf`.
 """
 
@@ -14,8 +14,8 @@ from thinc.api import ArgsKwargs, PyTorchShim, get_torch_default_device
 from torch import nn
 
 from ..input_error import InputError
+from .dtype import fastest_dtype, largest_weight
 from .memory import limit_kernel_cache
-from .precision import fastest_precision, largest_weight
 from .threads import use_one_thread_after_fork
 from .torch_internals import has_fast_bf16
 
@@ -70,7 +70,7 @@ class MixedPrecisionShim(PyTorchShim):
         """Whether it trains in bfloat16, which is measured once if it depends on the speed."""
         if self.bf16 is None:
             sizes = largest_weight(self._model)
-            self.bf16 = bool(sizes and fastest_precision(self.device, sizes, int8=False) == "bf16")
+            self.bf16 = bool(sizes and fastest_dtype(self.device, sizes, int8=False) == "bf16")
         return self.bf16
 
     def begin_update(self, inputs: ArgsKwargs) -> tuple[Any, Callable[[ArgsKwargs], ArgsKwargs]]:

@@ -76,7 +76,7 @@ class OnnxShim(Shim):
         """Read network and values. Raises InputError for other bytes."""
         with readable("an exported network"):
             state = srsly.msgpack_loads(unseal(data))
-            require_types(state, self._types)
+            check_types(state, self._types)
         self.state, self._sessions = state, {}
         return self
 
@@ -91,7 +91,7 @@ class OnnxShim(Shim):
         return {**self.__dict__, "_sessions": {}}
 
 
-def require_types(state: dict[str, Any], types: Types) -> None:
+def check_types(state: dict[str, Any], types: Types) -> None:
     """Raise InputError for stored values of other types, and for arrays of other numbers.
 
     The axes of all arrays are the C tags.
@@ -112,7 +112,7 @@ def require_types(state: dict[str, Any], types: Types) -> None:
             )
 
 
-def require_trainable(model: Model[Any, Any]) -> None:
+def check_trainable(model: Model[Any, Any]) -> None:
     """Raise InputError if a layer, or one in it, only predicts."""
     if any(isinstance(shim, OnnxShim) for node in model.walk() for shim in node.shims):
         raise InputError(
@@ -124,5 +124,5 @@ def require_trainable(model: Model[Any, Any]) -> None:
 def no_backprop(model: Model[Any, Any], is_train: bool) -> Callable[[Any], Any]:
     """Return the callback for the backward pass of a layer; raise InputError in training."""
     if is_train:
-        require_trainable(model)
+        check_trainable(model)
     return lambda d_outputs: []

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from ..input_error import InputError
 from .bilstm_crf import BiLSTMCRF, read_padded
 from .char_embed import CharCNN, CharLSTM, WordEmbedding
+from .dtype import sharing_copy
 from .onnx_export import MAX_DIFFERENCE, to_onnx
 from .onnx_shim import OnnxShim
-from .precision import sharing_copy
 from .torch_layer import shim_of
 from .transformer.hf_internals import drop_pooler
 from .transformer.positions import limit_length

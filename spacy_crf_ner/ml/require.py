@@ -11,7 +11,7 @@ def require(config: Any, name: str, fits: bool, expected: str) -> None:
         raise InputError(f"{name}: expected {expected}, got {getattr(config, name)!r}.")
 
 
-def require_dropout(config: Any) -> None:
+def check_dropout(config: Any) -> None:
     """Raise InputError unless the dropout rate of a config is None or in [0, 1)."""
     fits = config.dropout is None or 0 <= config.dropout < 1
     require(config, "dropout", fits, "null, or from 0 to below 1")

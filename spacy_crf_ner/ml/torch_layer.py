@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from ..input_error import InputError
 from .device import to_device
+from .dtype import DTYPES, PredictionShim, check_dtype, sharing_copy
 from .mixed_precision import (
     FIRST_SCALE,
     MixedPrecision,
@@ -35,7 +36,6 @@ from .mixed_precision import (
     module_of,
     on_gpu,
 )
-from .precision import DTYPES, PredictionShim, require_precision, sharing_copy
 from .sealed import readable, seal, unseal
 from .stored_weights import build_without_weights, weights_from_bytes, weights_to_bytes
 
@@ -73,7 +73,7 @@ def torch_layer(
     init: Callable[..., None],
     nO: int | None = None,
     mixed_precision: MixedPrecision = False,
-    precision: str | None = None,
+    dtype: str | None = None,
 ) -> Model[InT, OutT]:
     """Make a layer from a module that is built when its dimensions are known.
 
@@ -86,15 +86,15 @@ def torch_layer(
         init: Initializes the layer with `TorchShim.build_module`.
         nO: The width of the output, if it is known.
         mixed_precision: Train in 16 bits on a GPU: True, "auto" or "bf16".
-        precision: Precision in prediction: "fp32", "bf16", "fp16", "auto"; None for the precision
+        dtype: Dtype in prediction: "fp32", "bf16", "fp16", "auto"; None for the dtype
             of the weights.
 
     Raises:
-        InputError: For an unknown precision.
+        InputError: For an unknown dtype.
     """
-    require_precision(precision)
+    check_dtype(dtype)
     shim = TorchShim(build, mixed_precision)
-    shim.precision = precision
+    shim.dtype = dtype
     return Model(
         name,
         partial(_forward, convert_inputs=convert_inputs, convert_outputs=convert_outputs),
@@ -184,18 +184,18 @@ def write_vectors(
     return model.ops.unflatten(to_array(Y), lengths), backprop
 
 
-def cast_recurrent(module: nn.Module, precision: str) -> nn.Module:
+def cast_recurrent(module: nn.Module, dtype: str) -> nn.Module:
     """Copy a module and cast its recurrent layers, the most expensive ones; not to int8.
 
     On a GPU, bfloat16 becomes float16, because cuDNN has no bfloat16 for them.
     """
-    dtype = DTYPES.get(precision, torch.float32)
-    if dtype is torch.float32:
+    torch_dtype = DTYPES.get(dtype, torch.float32)
+    if torch_dtype is torch.float32:
         return sharing_copy(module)
     copied = deepcopy(module)
     for layer in copied.modules():
         if isinstance(layer, nn.RNNBase):
-            layer.to(torch.float16 if layer.all_weights[0][0].is_cuda else dtype)
+            layer.to(torch.float16 if layer.all_weights[0][0].is_cuda else torch_dtype)
     return copied
 
 

@@ -17,7 +17,7 @@ from thinc.api import NumpyOps
 from thinc.util import get_array_module
 
 from ..input_error import InputError
-from .require import require, require_dropout
+from .require import check_dropout, require
 
 CHARS = ("cnn", "lstm", "none")
 # Of a longer word, the first and last characters are read: they hold its affixes.
@@ -58,7 +58,7 @@ class WordEmbeddingConfig:
             require(self, name, getattr(self, name) >= 0, "0 or more")
         halves = self.chars != "lstm" or self.char_width % 2 == 0
         require(self, "char_width", halves, "an even number, half for each direction of the LSTM")
-        require_dropout(self)
+        check_dropout(self)
         if not self.learned_width and not self.static_vectors:
             raise InputError(
                 "Expected at least one feature of a word, got chars = 'none', "

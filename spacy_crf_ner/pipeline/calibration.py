@@ -1,7 +1,7 @@
 """Calibration: what a component fits to held-out examples, so that confidences match accuracy.
 
 The temperature is fitted to the likelihood of gold tags, Platt scaling to single spans, and the
-threshold of "f_score" to docs without gold.
+threshold of "max_expected_f" to docs without gold.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -77,7 +77,7 @@ class Scored(NamedTuple):
         return count_entities(self.examples, self.encoding.key, self.excluded)
 
     def likelihood(self) -> Batch:
-        """Return the potentials of legal tag sequences, and the gold and hidden tags."""
+        """Return the potentials of legal tag sequences, and the gold and ambiguous tags."""
         chains, _ = self.encoding.split(self.potentials)
         possible = forbid_labels(self.encoding, chains, self.excluded)
         legal = crf.constrain(possible, *self.encoding.scheme.constraints)
@@ -135,10 +135,10 @@ def calibrate_temperature(
             f"without: the temperature cannot be fitted. {where_gold_is(pipe.encoding.key)}."
         )
     batches = [*score_examples(pipe, annotated), *more]
-    entities = _require_entities(pipe, batches)
+    entities = _check_entities(pipe, batches)
     learned = []
-    for chain, gold, hidden in (batch.likelihood() for batch in batches):
-        learned.append((chain, _possible(gold, chain), hidden))
+    for chain, gold, ambiguous in (batch.likelihood() for batch in batches):
+        learned.append((chain, _possible(gold, chain), ambiguous))
     pipe.temperature = fit_temperature(learned, entities)
     pipe.calibrated_on = entities
     return pipe.temperature
@@ -166,7 +166,7 @@ def calibrate_spans(
     examples = list(examples)
     validate_examples(examples, "CRFEntityRecognizer.fit_platt_scaling")
     batches = [*score_examples(pipe, examples), *more]
-    entities = _require_entities(pipe, batches)
+    entities = _check_entities(pipe, batches)
     matched = [each for batch in batches for each in batch.matched(pipe.temperature, LOWEST)]
     posteriors, correct = np.array(matched, dtype=np.float64).reshape(-1, 2).T
     scaling = fit_platt_scaling(posteriors, correct, entities, pipe.name)
@@ -176,7 +176,7 @@ def calibrate_spans(
 
 
 def calibrate_f_score(pipe: Component, docs: Iterable[Doc], beta: float) -> float:
-    """Set the threshold of "f_score" that has the best expected F-score on docs, without gold.
+    """Set the `f_score_threshold` with the best expected F-score on docs, without gold.
 
     The expected numbers of entities, and of right ones among those chosen, are sums of
     probabilities: so fit the temperature and Platt scaling first. Preset entities that are kept
@@ -206,11 +206,11 @@ def calibrate_f_score(pipe: Component, docs: Iterable[Doc], beta: float) -> floa
     if not any(found):
         raise InputError(
             f"[{pipe.name}] expected docs with probable entities that are not preset, got none "
-            f"in {len(found)}: the threshold of f_score cannot be fitted. Take other docs."
+            f"in {len(found)}: f_score_threshold cannot be fitted. Take other docs."
         )
     threshold = best_threshold(found, pipe.encoding.choose, gold + kept, kept, beta)
-    pipe.span_threshold = min(max(threshold, 0.01), 0.99)
-    return pipe.span_threshold
+    pipe.f_score_threshold = min(max(threshold, 0.01), 0.99)
+    return pipe.f_score_threshold
 
 
 def log_likelihoods(pipe: Component, examples: Iterable[Example]) -> list[float]:
@@ -248,8 +248,8 @@ def log_likelihoods_of(pipe: Component, doc: Doc, golds: Iterable[Doc]) -> Itera
 
 def _losses(likelihood: Batch, temperature: float) -> NDArray[np.float64]:
     """Return the negative log likelihoods of chains at a temperature."""
-    chain, gold, hidden = likelihood
-    return crf.negative_log_likelihood(chain.at(temperature), gold, hidden)
+    chain, gold, ambiguous = likelihood
+    return crf.negative_log_likelihood(chain.at(temperature), gold, ambiguous)
 
 
 def _possible(gold: NDArray[np.int64], scores: crf.Chain) -> NDArray[np.int64]:
@@ -258,7 +258,7 @@ def _possible(gold: NDArray[np.int64], scores: crf.Chain) -> NDArray[np.int64]:
     return np.where(is_forbidden, TAG_MISSING, gold)
 
 
-def _require_entities(pipe: Component, batches: Sequence[Scored]) -> int:
+def _check_entities(pipe: Component, batches: Sequence[Scored]) -> int:
     """Count the entities to fit to; raise InputError if there are none."""
     entities = sum(batch.entities() for batch in batches)
     if not entities:

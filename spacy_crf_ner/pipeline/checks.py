@@ -9,27 +9,23 @@ from ..input_error import InputError
 from .component import Component
 from .gold import where_gold_is
 
-ENTITIES = ("flat", "overlapping")
 
-
-def require_encoding(name: str, entities: str, layers: int) -> None:
-    """Raise InputError for an unknown kind of entities, and for layers of flat ones.
+def check_encoding(name: str, overlap: bool, max_nesting: int) -> None:
+    """Raise InputError for a max_nesting below 1, and for more than 1 without overlap.
 
     Args:
         name: The name of the component, for messages.
-        entities: How entities may overlap.
-        layers: The number of chains of each label.
+        overlap: Whether entities of different labels may overlap.
+        max_nesting: The number of chains of each label.
     """
-    if entities not in ENTITIES:
-        raise InputError(f"[{name}] entities: expected {' or '.join(ENTITIES)}, got {entities!r}.")
-    if layers < 1 or (layers > 1 and entities == "flat"):
+    if max_nesting < 1 or (max_nesting > 1 and not overlap):
         raise InputError(
-            f"[{name}] layers: expected 1 or more, and 1 for flat entities, got {layers} for "
-            f'{entities} ones. Set entities to "overlapping" for more.'
+            f"[{name}] max_nesting: expected 1 or more, and 1 without overlap, got "
+            f"{max_nesting}. Set overlap to true for more."
         )
 
 
-def require_label(name: str, label: Any) -> None:
+def check_label(name: str, label: Any) -> None:
     """Raise InputError for what cannot be a label.
 
     Args:
@@ -44,23 +40,23 @@ def require_label(name: str, label: Any) -> None:
         )
 
 
-def require_labels(pipe: Component, labels: Sequence[str]) -> None:
+def check_labels(pipe: Component, labels: Sequence[str]) -> None:
     """Raise InputError for no labels to train on, and for settings that name others."""
     if not labels:
         raise InputError(
             f"[{pipe.name}] expected examples with entities, got none: there is no label to "
             f"learn. {where_gold_is(pipe.encoding.key)}, or give the labels."
         )
-    require_known_labels(pipe, labels)
+    check_known_labels(pipe, labels)
 
 
-def require_known_labels(pipe: Component, labels: Sequence[str]) -> None:
+def check_known_labels(pipe: Component, labels: Sequence[str]) -> None:
     """Raise InputError for a threshold or a disabled label that is not among these labels."""
-    require_known(pipe.name, "thresholds", [*pipe.thresholds, *pipe.candidate_thresholds], labels)
-    require_known(pipe.name, "disabled_labels", pipe.disabled_labels, labels)
+    check_known(pipe.name, "thresholds", [*pipe.thresholds, *pipe.candidate_thresholds], labels)
+    check_known(pipe.name, "disabled_labels", pipe.disabled_labels, labels)
 
 
-def require_known(name: str, setting: str, given: Iterable[str], labels: Iterable[str]) -> None:
+def check_known(name: str, setting: str, given: Iterable[str], labels: Iterable[str]) -> None:
     """Raise InputError for a label in a setting that is not among these.
 
     Args:
@@ -77,7 +73,7 @@ def require_known(name: str, setting: str, given: Iterable[str], labels: Iterabl
         )
 
 
-def require_own_key(nlp: Language, pipe: Any, key: str | None, kind: type = object) -> None:
+def check_own_key(nlp: Language, pipe: Any, key: str | None, kind: type = object) -> None:
     """Raise InputError if another component writes to `doc.spans[key]` too.
 
     Args:
@@ -98,7 +94,7 @@ def require_own_key(nlp: Language, pipe: Any, key: str | None, kind: type = obje
             )
 
 
-def require_valid_cfg(cfg: dict[str, Any]) -> None:
+def check_valid_cfg(cfg: dict[str, Any]) -> None:
     """Raise InputError for stored results of training that no training writes."""
     labels = cfg["labels"]
     are_labels = isinstance(labels, list) and all(
@@ -111,6 +107,6 @@ def require_valid_cfg(cfg: dict[str, Any]) -> None:
         raise InputError(f"untrained: expected a list of labels, got {untrained!r}.")
     if not isinstance(cfg["guarantees"], dict):
         raise InputError(f"guarantees: expected a dict, got {cfg['guarantees']!r}.")
-    encoding = cfg.get("encoding", ["flat", 1])
-    if not isinstance(encoding, list) or [*map(type, encoding)] != [str, int]:
-        raise InputError(f"encoding: expected the kind and the layers, got {encoding!r}.")
+    encoding = cfg.get("encoding", [False, 1])
+    if not isinstance(encoding, list) or [*map(type, encoding)] != [bool, int]:
+        raise InputError(f"encoding: expected overlap and max_nesting, got {encoding!r}.")

@@ -19,13 +19,13 @@ class Component(Protocol):
     cfg: dict[str, Any]
 
     # Settings, see `CRFEntityRecognizer`
-    entities: str
-    layers: int
+    overlap: bool
+    max_nesting: int
     confidence: bool
     threshold: float
     thresholds: Mapping[str, float]
     decode: str
-    span_threshold: float
+    f_score_threshold: float
     spans_key: str | None
     candidate_threshold: float
     candidate_thresholds: Mapping[str, float]

@@ -12,7 +12,7 @@ from spacy.training import Example, validate_examples, validate_get_examples
 from thinc.api import Model, Optimizer, set_dropout_rate
 
 from ..crf import Chain
-from ..ml.onnx_shim import require_trainable
+from ..ml.onnx_shim import check_trainable
 from ..ml.sealed import errors_of
 from ..ml.threads import use_one_thread_after_fork
 from ..tags import TagScheme
@@ -27,7 +27,7 @@ from .platt_scaling import PlattScaling
 from .posterior import Trellis
 from .seen_texts import SeenTexts
 from .spacy_internals import check_lexeme_norms, trains_transformer
-from .teaching import find_lessons
+from .teaching import distill_targets
 
 
 @Language.factory(
@@ -41,27 +41,27 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
 
     Preset entities of a doc are kept, and the others are predicted given them. No predicted entity
     crosses a sentence start that is set, or begins or ends with whitespace. All settings except
-    `scheme`, `entities` and `layers` are attributes that can be changed; changes are saved.
+    `scheme`, `overlap` and `max_nesting` are attributes that can be changed; changes are saved.
 
     Args:
         nlp: The pipeline.
         name: The name of the component in it.
         model: From docs to the potentials of a CRF, as `spacy-crf-ner.BiLSTMCRF.v1` builds it.
         scheme: The tag scheme: "biluo", "bio" or "io".
-        entities: "flat": at most one entity at a token. "overlapping": entities of different labels
+        overlap: False: at most one entity at a token. True: entities of different labels
             may overlap. All are in `doc.spans[spans_key]`, with their probabilities in
             `.attrs["scores"]`; `doc.ents` has disjoint ones, with the largest sum of probability.
             Gold entities are in `doc.spans[spans_key]`; in `doc.ents` of docs without this key.
-        layers: If entities overlap, how many of one label may be nested in each other.
+        max_nesting: If entities overlap, how many of one label may be nested in each other.
         confidence: Set `ent._.confidence` of each predicted entity: the probability that exactly
             this span has this label, given the doc. It is None for preset entities, and once
             another label is set. Overlapping entities always have it.
         threshold: Entities with a lower probability are dropped.
         thresholds: Thresholds by label, which take precedence.
-        decode: "viterbi" takes the entities of the most probable tag sequence, "f_score" the
-            disjoint spans with the largest sum of probability minus `span_threshold`; with the
+        decode: "viterbi" takes the entities of the most probable tag sequence, "max_expected_f" the
+            disjoint spans with the largest sum of probability minus `f_score_threshold`; with the
             right threshold they have the highest expected F-score.
-        span_threshold: This threshold, which `spacy-crf-ner calibrate --f-beta` finds.
+        f_score_threshold: This threshold, which `spacy-crf-ner calibrate --f-beta` finds.
         spans_key: If not None, `doc.spans[spans_key]` has all spans with a probability of at least
             `candidate_threshold`, including overlapping ones and preset entities, and
             `.attrs["scores"]` their probabilities. For overlapping entities, None is "sc".
@@ -93,13 +93,13 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         model: Model[list[Doc], Chain],
         *,
         scheme: str = "biluo",
-        entities: str = "flat",
-        layers: int = 1,
+        overlap: bool = False,
+        max_nesting: int = 1,
         confidence: bool = True,
         threshold: float = 0.0,
         thresholds: Mapping[str, float],
         decode: str = "viterbi",
-        span_threshold: float = 0.4,
+        f_score_threshold: float = 0.4,
         spans_key: str | None = None,
         candidate_threshold: float = 0.05,
         candidate_thresholds: Mapping[str, float],
@@ -111,12 +111,12 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         # Results of training. `thresholds` is not read: spacy find-threshold writes to it.
         super().__init__(nlp.vocab, model, name, labels=[], untrained=[], thresholds={})
         self.cfg["guarantees"] = {}
-        checks.require_encoding(name, entities, layers)
+        checks.check_encoding(name, overlap, max_nesting)
         TagScheme(scheme, ())  # fail now for an unknown scheme, not at the first doc
-        self._scheme_name, self.entities, self.layers = scheme, entities, layers
+        self._scheme_name, self.overlap, self.max_nesting = scheme, overlap, max_nesting
         self.confidence, self.overwrite, self.decode = confidence, overwrite, decode
         self.threshold, self.thresholds = threshold, thresholds
-        self.span_threshold, self.spans_key = span_threshold, spans_key
+        self.f_score_threshold, self.spans_key = f_score_threshold, spans_key
         self.candidate_threshold = candidate_threshold
         self.candidate_thresholds, self.disabled_labels = candidate_thresholds, disabled_labels
         self.incorrect_spans_key, self.scorer = incorrect_spans_key, scorer
@@ -149,7 +149,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
     @property
     def excluded(self) -> set[str]:
         """The labels that are not predicted: disabled ones, and added ones before an update."""
-        checks.require_known(self.name, "disabled_labels", self.disabled_labels, self.labels)
+        checks.check_known(self.name, "disabled_labels", self.disabled_labels, self.labels)
         return {*self.disabled_labels, *self.cfg["untrained"]}
 
     @property
@@ -161,7 +161,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
     @property
     def entities_key(self) -> str | None:
         """The key of overlapping entities in `doc.spans`; None if they do not overlap."""
-        return (self.spans_key or SPANS_KEY) if self.entities == "overlapping" else None
+        return (self.spans_key or SPANS_KEY) if self.overlap else None
 
     @property
     def encoding(self) -> Encoding:
@@ -170,7 +170,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
 
     def encoding_of(self, scheme: str, labels: tuple[str, ...]) -> Encoding:
         """Return how entities are written as tags of another scheme, or of other labels."""
-        return make_encoding(scheme, labels, self.layers, self.entities_key, self.name)
+        return make_encoding(scheme, labels, self.max_nesting, self.entities_key, self.name)
 
     @property
     def scheme(self) -> TagScheme:
@@ -185,15 +185,15 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         Raises:
             InputError: For an empty label, and for one that begins with "!".
         """
-        checks.require_label(self.name, label)
+        checks.check_label(self.name, label)
         if label in self.labels:
             return 0
-        require_trainable(self.model)
+        check_trainable(self.model)
         encoding = self.encoding_of(self._scheme_name, (*self.labels, label))  # may refuse it
         self.cfg["labels"].append(label)
         self.vocab.strings.add(label)
         if network.has_weights(self.model):
-            network.grow(self.model, len(encoding.tags.tags), encoding.added_like)
+            network.resize_output(self.model, len(encoding.tags.tags), encoding.added_like)
             self.cfg["untrained"] = [*self.cfg["untrained"], label]
         return 1
 
@@ -218,30 +218,34 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
                 unknown label, if an upstream component is missing, if another component writes to
                 the same key of `doc.spans`, and for weights that are too large to be saved.
         """
-        require_trainable(self.model)
+        check_trainable(self.model)
         validate_get_examples(get_examples, "CRFEntityRecognizer.initialize")
         check_lexeme_norms(self.vocab, self.name)
         if nlp is not None:
-            listeners.require_upstream(self, nlp)
-            checks.require_own_key(nlp, self, self.entities_key)
-            checks.require_own_key(nlp, self, self.spans_key, TrainablePipe)  # a ruler adds to it
+            listeners.check_upstream(self, nlp)
+            checks.check_own_key(nlp, self, self.entities_key)
+            checks.check_own_key(nlp, self, self.spans_key, TrainablePipe)  # a ruler adds to it
         keys = self.incorrect_spans_key, self.entities_key
         labels = collect_labels(get_examples(), self.name, *keys) if labels is None else labels
         known = tuple(dict.fromkeys([*self.labels, *labels]))
-        checks.require_labels(self, known)
+        checks.check_labels(self, known)
         encoding = self.encoding_of(self._scheme_name, known)
         # All checks have passed: reset what belongs to old weights.
         network.forget_weights(self.model)
         calibration.forget_calibration(self)
-        self.span_threshold = self._config["span_threshold"]
+        self.f_score_threshold = self._config["f_score_threshold"]
         self.seen_texts.restart()
-        self.cfg |= {"untrained": [], "guarantees": {}, "encoding": [self.entities, self.layers]}
+        self.cfg |= {
+            "untrained": [],
+            "guarantees": {},
+            "encoding": [self.overlap, self.max_nesting],
+        }
         for label in labels:
             self.add_label(label)
         self.model.get_ref("output_layer").set_dim("nO", len(self.scheme.tags))
         encoding.warn_dropped(get_examples(), count=True)
         self.model.initialize(X=[eg.x for eg in islice(get_examples(), 10)])
-        network.require_savable([(self.name, self), *(nlp.pipeline if nlp is not None else ())])
+        network.check_savable([(self.name, self), *(nlp.pipeline if nlp is not None else ())])
 
     def get_loss(self, examples: Iterable[Example], scores: Chain) -> tuple[float, Chain]:
         """Compute the negative log likelihood of the gold entities, in nats, summed over docs.
@@ -260,10 +264,10 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         """
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.get_loss")
-        lessons = find_lessons(examples, self.name)
-        loss, d_scores = gold_loss(self, examples, scores, lessons)
+        targets = distill_targets(examples, self.name)
+        loss, d_scores = gold_loss(self, examples, scores, targets)
         if self.cfg["untrained"]:  # teachers know all labels
-            found = self.labels if lessons else learnable_labels(examples, self.entities_key)
+            found = self.labels if targets else learnable_labels(examples, self.entities_key)
             self.cfg["untrained"] = [x for x in self.cfg["untrained"] if x not in found]
         self.seen_texts.learn(examples)
         self._trains_transformer = trains_transformer(self.model)
@@ -300,7 +304,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         docs = [eg.predicted for eg in examples]
         if self._rehearsal_model is None or not any(len(doc) for doc in docs):
             return losses
-        listeners.require_features(self, docs)
+        listeners.check_features(self, docs)
         self.seen_texts.learn(examples)
         teacher = self._rehearsal_model.predict(docs)
         set_dropout_rate(self.model, drop)
@@ -327,7 +331,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         docs = list(docs)
         if not any(len(doc) for doc in docs):
             return [Prediction([], [], []) for _ in docs]
-        checks.require_known_labels(self, self.labels)
+        checks.check_known_labels(self, self.labels)
         return decoding.decode(self, docs)
 
     def set_annotations(self, docs: Iterable[Doc], scores: Sequence[Prediction]) -> None:
@@ -364,7 +368,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
     def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Self:
         """Load the component; raises InputError for files that are damaged or have changed."""
         path, exclude = Path(path), [*exclude]
-        stored.require_digests(path, exclude)
+        stored.check_digests(path, exclude)
         self.seen_texts.forget()
         with errors_of(path / stored.CFG):
             super().from_disk(path, exclude=[*exclude, stored.MODEL])
@@ -391,7 +395,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
 
     def _read_cfg(self, exclude: Iterable[str]) -> None:
         if stored.CFG not in exclude:
-            checks.require_valid_cfg(self.cfg)
+            checks.check_valid_cfg(self.cfg)
             self.seen_texts.saved()
             settings.restore(self, self._config)
 
@@ -407,8 +411,8 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         """Set the most probable Platt scaling, given held-out examples; return it."""
         return calibration.calibrate_spans(self, examples, more)
 
-    def fit_span_threshold(self, docs: Iterable[Doc], beta: float = 1.0) -> float:
-        """Set the threshold of "f_score" with the best expected F-score on docs; return it."""
+    def fit_f_score_threshold(self, docs: Iterable[Doc], beta: float = 1.0) -> float:
+        """Set the `f_score_threshold` with the best expected F-score on docs; return it."""
         return calibration.calibrate_f_score(self, docs, beta)
 
     def log_likelihoods(self, examples: Iterable[Example]) -> list[float]:
@@ -417,13 +421,13 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
 
     # Queries, see `queries`
 
-    def nbest(self, docs: Iterable[Doc], n: int) -> list[list[queries.Analysis]]:
+    def nbest(self, docs: Iterable[Doc], n: int) -> list[list[queries.Labeling]]:
         """Find the n most probable sets of entities of each doc, the best first."""
         return queries.nbest(self, docs, n)
 
-    def analysis_sets(self, docs: Iterable[Doc]) -> list[list[queries.Analysis]]:
-        """Find the sets of entities that `spacy-crf-ner calibrate --analyses` promises."""
-        return queries.analysis_sets(self, docs)
+    def prediction_sets(self, docs: Iterable[Doc]) -> list[list[queries.Labeling]]:
+        """Find the sets of entities that `spacy-crf-ner calibrate --set-coverage` guarantees."""
+        return queries.prediction_sets(self, docs)
 
     def span_posteriors(self, doc: Doc, spans: Iterable[Span]) -> list[float]:
         """Compute for each span of a doc the probability that it is an entity of its label."""

@@ -25,10 +25,10 @@ def decode(pipe: Component, docs: Sequence[Doc]) -> list[Prediction]:
     """
     encoding, thresholds = pipe.encoding, label_thresholds(pipe)
     posterior = pipe.posterior(docs)
-    if pipe.decode == "f_score":
-        lowest = np.array([*thresholds.values()]).clip(pipe.span_threshold)
+    if pipe.decode == "max_expected_f":
+        lowest = np.array([*thresholds.values()]).clip(pipe.f_score_threshold)
         spans = [
-            [span for span, _ in encoding.choose(of_doc, pipe.span_threshold)]
+            [span for span, _ in encoding.choose(of_doc, pipe.f_score_threshold)]
             for of_doc in posterior.candidates(lowest)
         ]
     else:

@@ -154,23 +154,23 @@ class Encoding(Protocol):
 
 @lru_cache(maxsize=64)
 def make_encoding(
-    scheme: str, labels: tuple[str, ...], layers: int, key: str | None, name: str
+    scheme: str, labels: tuple[str, ...], max_nesting: int, key: str | None, name: str
 ) -> Encoding:
     """Choose the encoding.
 
     Args:
         scheme: "biluo", "bio" or "io".
         labels: The entity labels, in the order of the model's tags.
-        layers: The number of chains of each label, if entities may overlap.
+        max_nesting: The number of chains of each label, if entities may overlap.
         key: The key of overlapping entities in `doc.spans`; None if entities cannot overlap.
         name: The name of the component, for messages.
 
     Raises:
-        InputError: For an unknown scheme, and for labels that look like the names of layers.
+        InputError: For an unknown scheme, and for labels that look like the names of levels.
     """
     if key is None:
         return FlatEncoding(scheme, labels, name)
-    return LabelEncoding(scheme, labels, layers, key, name)
+    return LabelEncoding(scheme, labels, max_nesting, key, name)
 
 
 def forbid_labels(encoding: Encoding, potentials: Chain, excluded: Collection[str]) -> Chain:

@@ -14,7 +14,7 @@ from ..tags import TAG_OUTSIDE, SpanOffsets, TagScheme
 from .annotation import Prediction
 from .gold import aligned_negatives, fix_boundaries, gold_tags
 from .interval_scheduling import Candidate, best_disjoint
-from .label_sets import hidden_tags, unannotated
+from .label_sets import ambiguous_tags, unannotated
 from .platt_scaling import PlattScaling
 from .posterior import Posterior
 from .preset import preset_constraints
@@ -47,8 +47,8 @@ class FlatEncoding:
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
         """Return the gold tags (N,), and the tags that "O" may stand for: (N, C), or None."""
         gold = [gold_tags(eg, self.scheme, self.name) for eg in examples]
-        hidden = hidden_tags(examples, self.scheme)
-        return fix_boundaries(np.concatenate(gold), hidden, [*map(len, gold)], self.scheme)
+        ambiguous = ambiguous_tags(examples, self.scheme)
+        return fix_boundaries(np.concatenate(gold), ambiguous, [*map(len, gold)], self.scheme)
 
     def negatives(self, examples: Sequence[Example], key: str | None) -> list[NegativeSpan]:
         """Return the negative spans in `doc.spans[key]` of gold docs.
@@ -67,10 +67,10 @@ class FlatEncoding:
 
     def is_annotated(self, eg: Example) -> bool:
         """Whether gold says something about a token: "O" says nothing if it may be any tag."""
-        gold, hidden = self.gold([eg])
+        gold, ambiguous = self.gold([eg])
         known = gold >= 0
-        if hidden is not None:
-            known &= (gold != TAG_OUTSIDE) | ~hidden[:, 1:].all(1)
+        if ambiguous is not None:
+            known &= (gold != TAG_OUTSIDE) | ~ambiguous[:, 1:].all(1)
         return bool(known.any())
 
     def match_candidates(
@@ -81,14 +81,14 @@ class FlatEncoding:
         Leaves out spans with tokens without annotation, or of a label that is not annotated there.
         """
         missing = gold_tags(eg, self.scheme, self.name) < 0
-        hidden = unannotated(eg, self.scheme.labels)
+        ambiguous = unannotated(eg, self.scheme.labels)
         aligned = eg.get_aligned_spans_y2x(eg.reference.ents)
         gold = {(ent.start, ent.end, ent.label_) for ent in aligned}
         matched = []
         for (start, end, label), p in candidates:
             unknown = missing[start:end].any()
-            if hidden is not None:
-                unknown |= hidden[start:end, self.scheme.numbers[label]].all()
+            if ambiguous is not None:
+                unknown |= ambiguous[start:end, self.scheme.numbers[label]].all()
             if not unknown:
                 matched.append((p, (start, end, label) in gold))
         return matched

@@ -86,7 +86,7 @@ def collect_labels(
     total, misaligned = Counter[str](), Counter[str]()
     shown = {kind: list[str]() for kind in kinds}
     for eg in examples:
-        ents = require_text(gold_entities(eg.reference, key), name)
+        ents = check_text(gold_entities(eg.reference, key), name)
         labels.update(ent.label_ for ent in ents)
         for kind, spans in zip(kinds, (ents, _negatives(eg, negative_key))):
             lost = [span for span in spans if not eg.get_aligned_spans_y2x([span])]
@@ -111,7 +111,7 @@ def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
     Raises:
         InputError: For an entity that has an unknown label, or begins or ends with whitespace.
     """
-    gold, ents = eg.reference, require_text(eg.reference.ents, name)
+    gold, ents = eg.reference, check_text(eg.reference.ents, name)
     try:
         if np.array_equal(eg.predicted.to_array(ORTH), gold.to_array(ORTH)):
             return _tags(gold, ents, scheme)  # same tokens: nothing to align
@@ -120,7 +120,7 @@ def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
             warn_of_misaligned(name)
         return scheme.ids(biluo)
     except KeyError:
-        require_known(ents, scheme.labels, name)
+        check_known(ents, scheme.labels, name)
         raise
 
 
@@ -152,7 +152,7 @@ def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int6
 def write_tags(tags: NDArray[np.int64], spans: Spans, scheme: TagScheme) -> None:
     """Write the tags of spans that do not overlap into the tag ids of tokens."""
     lengths = spans.ends - spans.starts
-    written = scheme.write(spans.labels, lengths)  # (S, L)
+    written = scheme.encode(spans.labels, lengths)  # (S, L)
     steps = np.arange(written.shape[1])
     within = steps < lengths[:, None]
     tags[(spans.starts[:, None] + steps)[within]] = written[within]
@@ -160,7 +160,7 @@ def write_tags(tags: NDArray[np.int64], spans: Spans, scheme: TagScheme) -> None
 
 def fix_boundaries(
     gold: NDArray[np.int64],
-    hidden: NDArray[np.bool_] | None,
+    ambiguous: NDArray[np.bool_] | None,
     lengths: Sequence[int],
     scheme: TagScheme,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
@@ -171,17 +171,21 @@ def fix_boundaries(
 
     Args:
         gold: Tag ids (N,) of the tokens of several docs or chains, -1 where missing.
-        hidden: bool (N, C), the tags that "outside" may stand for; None for none.
+        ambiguous: bool (N, C), the tags that "outside" may stand for; None for none.
         lengths: The tokens of each doc or chain.
         scheme: The tag scheme, of C tags.
 
     Returns:
-        The changed `gold` and `hidden`.
+        The changed `gold` and `ambiguous`.
     """
     missing, entity = gold < 0, gold > TAG_OUTSIDE
-    if (scheme.extensions[1] < 0).all() or (hidden is None and not missing.any()):
-        return gold, hidden
-    free = np.zeros((len(gold), len(scheme.tags)), dtype=bool) if hidden is None else hidden.copy()
+    if (scheme.extensions[1] < 0).all() or (ambiguous is None and not missing.any()):
+        return gold, ambiguous
+    free = (
+        np.zeros((len(gold), len(scheme.tags)), dtype=bool)
+        if ambiguous is None
+        else ambiguous.copy()
+    )
     free[missing] = True
     edges = np.zeros(len(gold), dtype=bool)
     inner = np.ones(len(gold) + 1, dtype=bool)  # whether a token and the one before are of one doc
@@ -235,14 +239,14 @@ def _unknown(span: Span, labels: Sequence[str], name: str) -> str:
     )
 
 
-def require_known(ents: Iterable[Span], labels: Sequence[str], name: str) -> None:
+def check_known(ents: Iterable[Span], labels: Sequence[str], name: str) -> None:
     """Raise InputError for an entity of another label."""
     for ent in ents:
         if ent.label_ not in labels:
             raise InputError(_unknown(ent, labels, name))
 
 
-def require_text(ents: Sequence[Span], name: str) -> Sequence[Span]:
+def check_text(ents: Sequence[Span], name: str) -> Sequence[Span]:
     """Return the entities; raise InputError for whitespace at an edge, and no or a "!" label.
 
     Marks of no width are as whitespace.

@@ -92,20 +92,20 @@ def best_threshold(
     return before
 
 
-def assign_layers(spans: Iterable[tuple[int, int]]) -> list[int]:
-    """Find the layer of each span (start, end), 0 for the outermost.
+def nesting_levels(spans: Iterable[tuple[int, int]]) -> list[int]:
+    """Find the level of each span (start, end), 0 for the outermost.
 
-    In a layer, spans do not overlap. From left to right, longer spans first, each span takes the
-    first layer where it overlaps none. That needs the fewest layers. Source: Kleinberg and Tardos
+    In a level, spans do not overlap. From left to right, longer spans first, each span takes the
+    first level where it overlaps none. That needs the fewest levels. Source: Kleinberg and Tardos
     (2006), "Algorithm design", section 4.1.
 
     Returns:
-        The layers in the order of the spans.
+        The levels in the order of the spans.
     """
     given = list(spans)
-    layers, ends = [0] * len(given), list[int]()
+    levels, ends = [0] * len(given), list[int]()
     for i in sorted(range(len(given)), key=lambda i: (given[i][0], -given[i][1])):
         start, end = given[i]
-        layers[i] = next((k for k, last in enumerate(ends) if last <= start), len(ends))
-        ends[layers[i] : layers[i] + 1] = [end]
-    return layers
+        levels[i] = next((k for k, last in enumerate(ends) if last <= start), len(ends))
+        ends[levels[i] : levels[i] + 1] = [end]
+    return levels

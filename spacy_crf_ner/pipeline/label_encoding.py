@@ -1,9 +1,9 @@
-"""Overlapping entities: each label has a chain of its own, and one more for each layer of nesting.
+"""Overlapping entities: each label has a chain of its own, and one more for each level of nesting.
 
-The same span is in one layer only. Chains are independent: an entity of one of them says nothing
+The same span is in one level only. Chains are independent: an entity of one of them says nothing
 about the others.
 
-Axes: B docs, T tokens of a doc, L labels, K layers, M = L * K chains, all layers of a label, then
+Axes: B docs, T tokens of a doc, L labels, K levels, M = L * K chains, all levels of a label, then
 those of the next one.
 """
 
@@ -25,17 +25,17 @@ from ..tags import TAG_MISSING, TAG_OUTSIDE, SpanOffsets, Spans, TagScheme
 from .annotation import Prediction
 from .gold import (
     aligned_negatives,
+    check_known,
+    check_text,
     fix_boundaries,
     gold_entities,
     gold_tags,
-    require_known,
-    require_text,
     warn_of_misaligned,
     write_tags,
 )
-from .interval_scheduling import Candidate, assign_layers, best_disjoint, best_disjoint_excluding
+from .interval_scheduling import Candidate, best_disjoint, best_disjoint_excluding, nesting_levels
 from .label_chains import extended, split
-from .label_sets import require_annotated, unannotated
+from .label_sets import check_annotated, unannotated
 from .overlapping_posterior import ANY, OverlappingPosterior
 from .platt_scaling import PlattScaling
 from .posterior import Posterior
@@ -48,50 +48,50 @@ class LabelEncoding:
     Args:
         scheme: The name of the tag scheme.
         labels: The L labels.
-        layers: The number K of chains of each label.
+        max_nesting: The number K of chains of each label.
         key: Gold entities are in `doc.spans[key]`; in `doc.ents` of docs without this key.
         name: The name of the component, for messages.
 
     Raises:
-        InputError: For an unknown scheme, and for labels that look like the names of layers.
+        InputError: For an unknown scheme, and for labels that look like the names of levels.
     """
 
     def __init__(
-        self, scheme: str, labels: tuple[str, ...], layers: int, key: str, name: str
+        self, scheme: str, labels: tuple[str, ...], max_nesting: int, key: str, name: str
     ) -> None:
-        self.labels, self.layers, self.name = labels, layers, name
+        self.labels, self.max_nesting, self.name = labels, max_nesting, name
         self.key: str | None = key
         self.added_like: int | None = None
         self.scheme = TagScheme(scheme, (ANY,))  # of each chain
         # Of the model, with the tags of all chains.
-        names = (label if not k else f"{label} (layer {k + 1})" for label, k in self._chains())
+        names = (label if not k else f"{label} (level {k + 1})" for label, k in self._chains())
         self.tags = TagScheme(scheme, tuple(names))
         if len({*self.tags.tags}) < len(self.tags.tags):
             raise InputError(
-                f"[{name}] labels: expected labels other than the names of layers, such as "
-                f"'A (layer 2)' of 'A', got {[*labels]}. Rename the label."
+                f"[{name}] labels: expected labels other than the names of levels, such as "
+                f"'A (level 2)' of 'A', got {[*labels]}. Rename the label."
             )
 
     def _chains(self) -> Iterable[tuple[str, int]]:
-        return product(self.labels, range(self.layers))
+        return product(self.labels, range(self.max_nesting))
 
     def gold_tags(self, eg: Example) -> NDArray[np.int64]:
         """Convert the gold entities to tag ids of the predicted tokens: (M, T), -1 where missing.
 
-        Entities that need more layers are left out.
+        Entities that need more levels are left out.
 
         Raises:
             InputError: For an entity whose label is unknown or not annotated, or that begins or
                 ends with whitespace.
         """
         gold, T = eg.reference, len(eg.predicted)
-        ents = require_text(gold_entities(gold, self.key), self.name)
-        require_known(ents, self.labels, self.name)
-        require_annotated(gold, ents)
-        tags = np.full((len(self.labels), self.layers, T), TAG_OUTSIDE)
-        hidden = unannotated(eg, self.labels, overlapping=True)
-        if hidden is not None:
-            token, label = hidden.nonzero()
+        ents = check_text(gold_entities(gold, self.key), self.name)
+        check_known(ents, self.labels, self.name)
+        check_annotated(gold, ents)
+        tags = np.full((len(self.labels), self.max_nesting, T), TAG_OUTSIDE)
+        ambiguous = unannotated(eg, self.labels, overlapping=True)
+        if ambiguous is not None:
+            token, label = ambiguous.nonzero()
             tags[label, :, token] = TAG_MISSING
         same = np.array_equal(eg.predicted.to_array(ORTH), gold.to_array(ORTH))
         if self.key not in gold.spans:
@@ -106,12 +106,12 @@ class LabelEncoding:
                 tags[self.labels.index(ent.label_), :, tokens] = TAG_MISSING
         for of_label, spans in _by_label(found).items():
             in_order = np.array(sorted(spans))
-            layer = np.array(assign_layers(in_order.tolist()))
-            for k in range(self.layers):
-                starts, ends = in_order[layer == k].T
+            level = np.array(nesting_levels(in_order.tolist()))
+            for k in range(self.max_nesting):
+                starts, ends = in_order[level == k].T
                 of_layer = Spans(starts, ends, np.zeros_like(starts))
                 write_tags(tags[self.labels.index(of_label), k], of_layer, self.scheme)
-        return tags.reshape(len(self.labels) * self.layers, T)
+        return tags.reshape(len(self.labels) * self.max_nesting, T)
 
     def split(self, scores: Chain) -> tuple[Chain, Callable[[Chain], Chain]]:
         """Return the potentials of the chains, and the callback for their gradient."""
@@ -129,7 +129,7 @@ class LabelEncoding:
 
         A span without a label is not an entity of any label.
         """
-        M = len(self.labels) * self.layers
+        M = len(self.labels) * self.max_nesting
         return [
             NegativeSpan(
                 doc * M + chain,
@@ -146,7 +146,7 @@ class LabelEncoding:
         return bool((self.gold_tags(eg) != TAG_MISSING).any())
 
     def presets(self, doc: Doc) -> list[Preset]:
-        """Return the preset entities of each chain: those of its label, in the outermost layer."""
+        """Return the preset entities of each chain: those of its label, in the outermost level."""
         return [
             [(ent, ANY) for ent in doc.ents if ent.label_ == label and k == 0]
             for label, k in self._chains()
@@ -159,7 +159,8 @@ class LabelEncoding:
 
         Leaves out spans with tokens where entities of their label are not annotated.
         """
-        missing = dict(zip(self.labels, self.gold_tags(eg)[:: self.layers] < 0))  # outermost layers
+        # outermost levels
+        missing = dict(zip(self.labels, self.gold_tags(eg)[:: self.max_nesting] < 0))
         aligned = eg.get_aligned_spans_y2x(gold_entities(eg.reference, self.key), True)
         gold = {(ent.start, ent.end, ent.label_) for ent in aligned}
         return [
@@ -177,11 +178,11 @@ class LabelEncoding:
         return possible
 
     def choose(self, candidates: Sequence[Candidate], threshold: float) -> list[Candidate]:
-        """Choose disjoint spans of each label, then of those left, for each layer of the label."""
+        """Choose disjoint spans of each label, then of those left, for each level of the label."""
         chosen = list[Candidate]()
         for label in self.labels:
             left = {span: p for span, p in candidates if span[2] == label}
-            for _ in range(self.layers):
+            for _ in range(self.max_nesting):
                 best = best_disjoint(left.items(), threshold)
                 chosen += best
                 taken = dict(best)
@@ -203,7 +204,7 @@ class LabelEncoding:
         chains, _ = self.split(scores)
         posterior = Posterior(chains, self.scheme, constraints, temperature)
         presets = [() if overwrite else doc.ents for doc in docs]
-        return OverlappingPosterior(posterior, self.labels, self.layers, platt, presets)
+        return OverlappingPosterior(posterior, self.labels, self.max_nesting, platt, presets)
 
     def arrange(
         self,
@@ -246,13 +247,13 @@ class LabelEncoding:
         return A, start, end, self.tags.constraints.transitions & in_a_chain
 
     def warn_dropped(self, examples: Iterable[Example], count: bool = False) -> None:
-        """Warn about gold entities that need more layers; with their number if `count` is set."""
+        """Warn about gold entities that need more levels; with their number if `count` is set."""
         total = lost = 0
         for eg in examples:
             by_label = _by_label(gold_entities(eg.reference, self.key))
-            layers = [k for spans in by_label.values() for k in assign_layers(spans)]
-            total += len(layers)
-            lost += sum(k >= self.layers for k in layers)
+            levels = [k for spans in by_label.values() for k in nesting_levels(spans)]
+            total += len(levels)
+            lost += sum(k >= self.max_nesting for k in levels)
         if not lost:
             return
         some, meaning = "some", "are left out; nlp.initialize() counts them"
@@ -263,8 +264,8 @@ class LabelEncoding:
                 f"{1 - lost / total:.1%}"
             )
         warnings.warn(
-            f"[{self.name}] {some} gold entities are nested in more than {self.layers} layers of "
-            f"their label, and {meaning}. Set more layers.",
+            f"[{self.name}] {some} gold entities are nested in more than {self.max_nesting} "
+            f"levels of their label, and {meaning}. Set more levels.",
             stacklevel=3,
         )
 

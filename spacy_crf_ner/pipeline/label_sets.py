@@ -43,19 +43,19 @@ def mark_annotated_labels(doc: Doc, labels: Iterable[str], key: str | None = Non
             "Leave out the others, or convert the corpus again."
         )
     for ent in gold_entities(doc, key):
-        _require_label(ent, labels)
+        _check_label(ent, labels)
     doc.spans[KEY] = [Span(doc, 0, len(doc), label) for label in labels]
 
 
-def require_annotated(doc: Doc, ents: Iterable[Span]) -> None:
+def check_annotated(doc: Doc, ents: Iterable[Span]) -> None:
     """Raise InputError for an entity of a label that a gold doc does not annotate."""
     labels = annotated_labels(doc)
     if labels is not None:
         for ent in ents:
-            _require_label(ent, labels)
+            _check_label(ent, labels)
 
 
-def _require_label(ent: Span, labels: Collection[str]) -> None:
+def _check_label(ent: Span, labels: Collection[str]) -> None:
     if ent.label_ not in labels:
         raise InputError(
             f"entity {ent.text[:60]!r} in the doc {ent.doc.text[:60]!r}: expected one of the "
@@ -92,16 +92,16 @@ def unannotated(
     """
     if KEY not in eg.reference.spans:
         return None
-    hidden = np.ones((len(eg.predicted), len(labels)), dtype=bool)
+    ambiguous = np.ones((len(eg.predicted), len(labels)), dtype=bool)
     for span in eg.get_aligned_spans_y2x(list(eg.reference.spans[KEY]), allow_overlap=True):
         if span.label_ in labels:
-            hidden[span.start : span.end, labels.index(span.label_)] = False
+            ambiguous[span.start : span.end, labels.index(span.label_)] = False
     for ent in () if overlapping else eg.get_aligned_spans_y2x(eg.reference.ents):
-        hidden[ent.start : ent.end] = False
-    return hidden
+        ambiguous[ent.start : ent.end] = False
+    return ambiguous
 
 
-def hidden_tags(examples: Sequence[Example], scheme: TagScheme) -> NDArray[np.bool_] | None:
+def ambiguous_tags(examples: Sequence[Example], scheme: TagScheme) -> NDArray[np.bool_] | None:
     """Find the tags that "outside" may stand for at the N predicted tokens: (N, C); None for none.
 
     C is the number of tags. The tag "O" is not among them.

@@ -12,7 +12,7 @@ from ..input_error import InputError
 from .spacy_internals import listened_to, listeners, listeners_with_widths
 
 
-def require_upstream(pipe: TrainablePipe, nlp: Language) -> None:
+def check_upstream(pipe: TrainablePipe, nlp: Language) -> None:
     """Raise InputError if a component that the pipe listens to is not in the pipeline before it."""
     sources = listened_to(takewhile(lambda each: each[1] is not pipe, nlp.components))
     for upstream, factory in listeners(pipe.model):
@@ -25,7 +25,7 @@ def require_upstream(pipe: TrainablePipe, nlp: Language) -> None:
             )
 
 
-def require_attributes(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
+def check_attributes(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
     """Raise InputError for docs of an empty vocab: to the model, all of their words look alike."""
     for doc in docs:
         vocab: Any = doc.vocab
@@ -37,7 +37,7 @@ def require_attributes(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
             )
 
 
-def require_features(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
+def check_features(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
     """Raise InputError for docs without the features of an upstream component.
 
     spaCy's listeners would read zeros instead, or the features of other tokens, or of another

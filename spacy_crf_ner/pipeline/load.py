@@ -1,4 +1,4 @@
-"""Load a pipeline for prediction, on a device and in a precision."""
+"""Load a pipeline for prediction, on a device and in a dtype."""
 
 from pathlib import Path
 
@@ -8,23 +8,23 @@ from spacy.vocab import Vocab
 
 from ..extras import required, versions
 from ..input_error import InputError
-from .checks import require_own_key
+from .checks import check_own_key
 from .crf_ner import CRFEntityRecognizer
-from .lookup import recognizer, recognizers
+from .lookup import recognizer, recognizer_names
 
 
-def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language:
+def load(model: str, gpu_id: int = -1, dtype: str | None = None) -> Language:
     """Load a pipeline.
 
     Args:
         model: Its folder, or the name of a package.
         gpu_id: The GPU to use; -1 for the CPU.
-        precision: A precision of `spacy_crf_ner.accelerate`; None for the one saved with the
+        dtype: A dtype of `spacy_crf_ner.accelerate`; None for the one saved with the
             pipeline.
 
     Raises:
         InputError: If there is no such GPU, for a pipeline that spaCy cannot load, for `crf_ner`
-            components that write to the same key of `doc.spans`, and for a precision that the
+            components that write to the same key of `doc.spans`, and for a dtype that the
             pipeline or the hardware does not support.
         OSError: If there is no such pipeline.
     """
@@ -48,14 +48,14 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
             f"{_damaged(model)}: expected a pipeline that spaCy can load, got one that fails. "
             f"{hint}{' '.join(f'{type(error).__name__}: {error}'.split())}"
         ) from error
-    for name in recognizers(nlp):
+    for name in recognizer_names(nlp):
         pipe = recognizer(nlp, name)
-        require_own_key(nlp, pipe, pipe.entities_key or pipe.spans_key, CRFEntityRecognizer)
-    if precision is not None:
+        check_own_key(nlp, pipe, pipe.entities_key or pipe.spans_key, CRFEntityRecognizer)
+    if dtype is not None:
         with required("train"):
             from .accelerate import accelerate
 
-        accelerate(nlp, precision)
+        accelerate(nlp, dtype)
     return nlp
 
 

@@ -14,7 +14,7 @@ from .crf_ner import CRFEntityRecognizer
 FACTORY = "crf_ner"
 
 
-def recognizers(nlp: Language) -> list[str]:
+def recognizer_names(nlp: Language) -> list[str]:
     """Return the names of all of these components."""
     return [each for each in nlp.pipe_names if nlp.get_pipe_meta(each).factory == FACTORY]
 
@@ -25,7 +25,7 @@ def find_recognizer(nlp: Language, name: str | None = None) -> str | None:
     Raises:
         InputError: If there are several and no name is given, or none has this name.
     """
-    found = recognizers(nlp)
+    found = recognizer_names(nlp)
     if name is None and len(found) <= 1:
         return found[0] if found else None
     if name not in found:
@@ -36,7 +36,7 @@ def find_recognizer(nlp: Language, name: str | None = None) -> str | None:
     return name
 
 
-def require_recognizer(nlp: Language, name: str | None = None) -> str:
+def resolve_recognizer(nlp: Language, name: str | None = None) -> str:
     """Return the name of the component.
 
     Raises:
@@ -57,7 +57,7 @@ def recognizer(nlp: Language, name: str | None = None) -> CRFEntityRecognizer:
     Raises:
         InputError: If there is none, if there are several and no name is given, or none has it.
     """
-    return cast(CRFEntityRecognizer, nlp.get_pipe(require_recognizer(nlp, name)))
+    return cast(CRFEntityRecognizer, nlp.get_pipe(resolve_recognizer(nlp, name)))
 
 
 def find_entities_key(nlp: Language, component: str | None = None) -> str | None:
@@ -118,7 +118,7 @@ def entity_labels(nlp: Language, component: str | None = None) -> set[str] | Non
     return found or None
 
 
-def only_before(nlp: Language, name: str) -> DisabledPipes:
+def upstream_only(nlp: Language, name: str) -> DisabledPipes:
     """Let only the components before one run, as a context manager."""
     return nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :])
 
@@ -136,16 +136,16 @@ def model_layers(pipe: Any) -> Iterator[Model[Any, Any]]:
         yield from model.walk()
 
 
-def read_by_earlier(nlp: Language, name: str, examples: Iterable[Example]) -> list[Example]:
+def run_upstream(nlp: Language, name: str, examples: Iterable[Example]) -> list[Example]:
     """Let the components before one process copies of the predicted docs."""
     pairs = ((eg.predicted.copy(), eg.reference) for eg in examples)
-    with only_before(nlp, name):
+    with upstream_only(nlp, name):
         return [Example(doc, gold) for doc, gold in nlp.pipe(pairs, as_tuples=True)]
 
 
 def calibrations(nlp: Language) -> list[str]:
     """Describe for each `crf_ner` component whether its confidences are calibrated."""
-    names = recognizers(nlp)
+    names = recognizer_names(nlp)
     return [
         f"{f'[{name}] ' if len(names) > 1 else ''}{calibration_of(recognizer(nlp, name))}"
         for name in names

@@ -9,22 +9,22 @@ from .. import crf
 from ..crf import Chain
 from .component import Component
 from .encoding import forbid_labels
-from .network import is_constrained, require_valid
-from .teaching import Lesson, mixture_counts
+from .network import check_valid, is_constrained
+from .teaching import DistillTarget, mixture_counts
 
 
 def gold_loss(
     pipe: Component,
     examples: Sequence[Example],
     scores: Chain,
-    lessons: Sequence[Lesson],
+    targets: Sequence[DistillTarget],
 ) -> tuple[float, Chain]:
     """Compute the negative log likelihood of gold entities, mixed with the loss against teachers.
 
     Args:
         examples: The examples of an update.
         scores: The potentials of their predicted docs.
-        lessons: What the teachers of each doc say, all of the same kind; none without teachers.
+        targets: What the teachers of each doc say, all of the same kind; none without teachers.
 
     Returns:
         The loss in nats, summed over docs, and its gradient for the scores.
@@ -35,20 +35,20 @@ def gold_loss(
             for teachers of other labels.
     """
     encoding = pipe.encoding
-    require_valid(pipe, [eg.predicted for eg in examples], scores)
+    check_valid(pipe, [eg.predicted for eg in examples], scores)
     encoding.warn_dropped(examples)
-    gold, hidden = encoding.gold(examples)
+    gold, ambiguous = encoding.gold(examples)
     negatives = encoding.negatives(examples, pipe.incorrect_spans_key)
     chains, backprop = encoding.split(scores)
     if is_constrained(pipe.model):
         chains = crf.constrain(chains, *encoding.scheme.constraints)
-    losses, d_chains = crf.nll_with_gradient(chains, gold, negatives, hidden)
+    losses, d_chains = crf.nll_with_gradient(chains, gold, negatives, ambiguous)
     loss = float(losses.sum())
-    if lessons:
-        teachers, _, weight, temperature = lessons[0]
+    if targets:
+        teachers, _, weight, temperature = targets[0]
         for teacher in teachers:
-            teacher.require_kind(pipe.labels, pipe.entities, pipe.layers, f"[{pipe.name}]")
-        counts = mixture_counts(lessons, pipe.labels, encoding.tags.name, pipe.encoding_of)
+            teacher.check_tag_spec(pipe.labels, pipe.overlap, pipe.max_nesting, f"[{pipe.name}]")
+        counts = mixture_counts(targets, pipe.labels, encoding.tags.name, pipe.encoding_of)
         divergence, d_divergence = crf.divergence(chains.at(temperature), counts)
         loss = (1 - weight) * loss + weight * temperature**2 * divergence
         # The scores were divided by the temperature.
@@ -82,7 +82,7 @@ def rehearsal_loss(
         forbid_labels(encoding, each.at(1.0), left_out) for each in (before, now.select_tags(known))
     )
     if is_constrained(pipe.model):
-        legal = encoding.scheme.constraints.of_first(len(known))
+        legal = encoding.scheme.constraints.first_tags(len(known))
         before, now = (crf.constrain(each, *legal) for each in (before, now))
     divergence, d_now = crf.divergence(now, crf.expected_counts(before))
     return divergence, backprop(d_now.sum_tags(known, C).like(scores))

@@ -15,7 +15,7 @@ from ..crf import Chain
 from ..extras import required
 from ..input_error import InputError
 from .component import Component
-from .listeners import require_attributes, require_features
+from .listeners import check_attributes, check_features
 from .spacy_internals import listeners
 
 # Chain, and the callback for their gradient.
@@ -32,15 +32,15 @@ def compute_potentials(pipe: Component, docs: Sequence[Doc]) -> Chain:
             that are not finite or do not match the labels.
     """
     if any(len(doc) for doc in docs):
-        require_attributes(pipe, docs)
-        require_features(pipe, docs)
+        check_attributes(pipe, docs)
+        check_features(pipe, docs)
         potentials = pipe.model.predict([*docs])
     else:
         head = pipe.model.get_ref("output_layer")
         # A model without weights has no width either: the head raises an error for it.
         nothing = head.ops.alloc2f(0, head.maybe_get_dim("nI") or 0)
         potentials = head.predict([nothing for _ in docs] or [nothing])
-    require_valid(pipe, docs, potentials)
+    check_valid(pipe, docs, potentials)
     return potentials
 
 
@@ -113,30 +113,30 @@ def forget_weights(model: Model[Any, Any]) -> None:
         node.set_dim(dim, cast(Any, None), force=True)
 
 
-def grow(model: Model[Any, Any], tags: int, like: int | None) -> None:
+def resize_output(model: Model[Any, Any], tags: int, like: int | None) -> None:
     """Give a model more tags, which are improbable; their weights are copies of a tag's, or 0."""
     with required("train"):
-        from ..ml.architectures import grow
-    grow(model, tags, like)
+        from ..ml.architectures import resize_output
+    resize_output(model, tags, like)
 
 
-def require_savable(pipes: Iterable[tuple[str, Any]]) -> None:
+def check_savable(pipes: Iterable[tuple[str, Any]]) -> None:
     """Raise InputError for components whose weights are too large to be saved."""
     with required("train"):
-        from ..ml.architectures import require_savable
+        from ..ml.architectures import check_savable
     for name, pipe in pipes:
         if isinstance(getattr(pipe, "model", None), Model):
-            require_savable(name, pipe.model)
+            check_savable(name, pipe.model)
 
 
-def require_valid(pipe: Component, docs: Sequence[Doc], potentials: Chain) -> None:
+def check_valid(pipe: Component, docs: Sequence[Doc], potentials: Chain) -> None:
     """Raise InputError for potentials that are not finite or do not match the labels."""
-    trained = pipe.cfg.get("encoding", ["flat", 1])
-    if trained != [pipe.entities, pipe.layers]:
+    trained = pipe.cfg.get("encoding", [False, 1])
+    if trained != [pipe.overlap, pipe.max_nesting]:
         raise InputError(
-            f"[{pipe.name}] expected a model of {pipe.entities} entities in {pipe.layers} "
-            f"layers, as in the config, got one of {trained[0]} entities in {trained[1]}. Set "
-            "entities and layers to those of the training."
+            f"[{pipe.name}] expected a model with overlap {pipe.overlap} and max_nesting "
+            f"{pipe.max_nesting}, as in the config, got one with overlap {trained[0]} and "
+            f"max_nesting {trained[1]}. Set both to the values of the training."
         )
     tags = pipe.encoding.tags
     expected, C = len(tags.tags), potentials.emissions.shape[1]

@@ -1,6 +1,6 @@
 """The posterior distribution over overlapping entities: each label has chains of its own.
 
-Axes: B docs, M chains of a doc, K layers of a label.
+Axes: B docs, M chains of a doc, K levels of a label.
 """
 
 import math
@@ -18,7 +18,7 @@ from .posterior import Posterior, Trellis
 ANY = ""  # the label of the chain of one label
 
 # Entities and their log probability.
-Analysis = tuple[tuple[SpanOffsets, ...], float]
+Labeling = tuple[tuple[SpanOffsets, ...], float]
 
 
 class OverlappingPosterior:
@@ -27,24 +27,24 @@ class OverlappingPosterior:
     Args:
         posterior: Of the B * M chains, which have one label, ANY, and are not calibrated.
         labels: The labels, and the number K of chains that each has.
-        layers: The labels, and the number K of chains that each has.
+        max_nesting: The labels, and the number K of chains that each has.
         platt: Calibrates the probabilities of entities.
-        presets: Preset entities of each doc. They are not predicted in any layer.
+        presets: Preset entities of each doc. They are not predicted in any level.
     """
 
     def __init__(
         self,
         posterior: Posterior,
         labels: Sequence[str],
-        layers: int,
+        max_nesting: int,
         platt: PlattScaling,
         presets: Sequence[Sequence[Span]],
     ) -> None:
         self._presets = [{(e.start, e.end, e.label_) for e in of_doc} for of_doc in presets]
-        self._posterior, self._layers, self._platt = posterior, layers, platt
-        self._labels = [label for label in labels for _ in range(layers)]  # of the chains
+        self._posterior, self._max_nesting, self._platt = posterior, max_nesting, platt
+        self._labels = [label for label in labels for _ in range(max_nesting)]  # of the chains
         self._chains = {
-            label: slice(i * layers, (i + 1) * layers) for i, label in enumerate(labels)
+            label: slice(i * max_nesting, (i + 1) * max_nesting) for i, label in enumerate(labels)
         }
 
     def decode(self) -> list[list[SpanOffsets]]:
@@ -52,20 +52,20 @@ class OverlappingPosterior:
         return [sorted(set(found)) for found in self._by_doc(self._posterior.decode())]
 
     def nbest(self, n: int) -> list[list[tuple[list[SpanOffsets], float]]]:
-        """Find the n most probable analyses of each doc, with their log probabilities.
+        """Find the n most probable labelings of each doc, with their log probabilities.
 
-        With several layers, the same entities can be in other layers. Their probability is the sum
+        With several levels, the same entities can be in other levels. Their probability is the sum
         over the most probable ways, so too low; where a model is unsure, the order may be wrong.
         """
-        K, M = self._layers, len(self._labels)
+        K, M = self._max_nesting, len(self._labels)
         ways = n if K == 1 else 4 * n * K  # of a label
         rows = self._posterior.nbest(ways)
         result = []
         for i, preset in zip(range(0, len(rows), M), self._presets):
-            best: list[Analysis] = [((), 0.0)]
+            best: list[Labeling] = [((), 0.0)]
             for j in range(0, M, K):
                 label = self._labels[j]
-                of_label: list[Analysis] = [((), 0.0)]
+                of_label: list[Labeling] = [((), 0.0)]
                 for ranked in rows[i + j : i + j + K]:
                     named = [
                         (tuple(new for s, e, _ in spans if (new := (s, e, label)) not in preset), p)
@@ -77,9 +77,9 @@ class OverlappingPosterior:
         return result
 
     def entropy(self) -> NDArray[np.float64]:
-        """Compute the entropy of the distribution over all analyses of each doc: (B,), in nats.
+        """Compute the entropy of the distribution over all labelings of each doc: (B,), in nats.
 
-        With several layers, it also counts which layer has an entity, so it is slightly too high.
+        With several levels, it also counts which level has an entity, so it is slightly too high.
         """
         return np.asarray(self._posterior.entropy().reshape(-1, len(self._labels)).sum(1))
 
@@ -91,7 +91,7 @@ class OverlappingPosterior:
         )
 
     def probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
-        """Compute for each span of each doc the probability that a layer of its label has it.
+        """Compute for each span of each doc the probability that a level of its label has it.
 
         Raises:
             KeyError: For an unknown label.
@@ -116,9 +116,9 @@ class OverlappingPosterior:
 
     def candidates(self, thresholds: NDArray[np.float64]) -> list[list[Candidate]]:
         """Find all spans with at least the probability of their label, (L,); they may overlap."""
-        # A span may have it from several layers together. Those found are compared at the end.
+        # A span may have it from several levels together. Those found are compared at the end.
         lowest = self._platt.invert(thresholds.min(keepdims=True)) * (1 - 1e-9)
-        lowest = 1 - (1 - lowest) ** (1 / self._layers)
+        lowest = 1 - (1 - lowest) ** (1 / self._max_nesting)
         rows = self._posterior.candidates(lowest)
         spans = [sorted(set(of_doc)) for of_doc in self._by_doc([[s for s, _ in r] for r in rows])]
         of_label = dict(zip(self._chains, thresholds.tolist()))
@@ -141,12 +141,12 @@ class OverlappingPosterior:
         ]
 
 
-def _joined(first: Sequence[Analysis], second: Sequence[Analysis], n: int) -> list[Analysis]:
-    """Join analyses of independent chains, sorted by probability: the n best, equal ones as one."""
+def _joined(first: Sequence[Labeling], second: Sequence[Labeling], n: int) -> list[Labeling]:
+    """Join labelings of independent chains, sorted by probability: the n best, each once."""
     found: dict[tuple[SpanOffsets, ...], float] = {}
     for i, (spans, p) in enumerate(first):
         # No pair is among the n best if (i + 1) * (j + 1) pairs are at least as good.
         for more, q in second[: n // (i + 1)]:
             joined = spans if not more else tuple(sorted({*spans, *more}))
             found[joined] = float(np.logaddexp(found.get(joined, -np.inf), p + q))
-    return sorted(found.items(), key=lambda analysis: -analysis[1])[:n]
+    return sorted(found.items(), key=lambda labeling: -labeling[1])[:n]

@@ -90,7 +90,7 @@ class Posterior:
         ]
 
     def entropy(self) -> NDArray[np.float64]:
-        """Compute the entropy of the distribution over all analyses of each doc: (B,), in nats."""
+        """Compute the entropy of the distribution over all labelings of each doc: (B,), in nats."""
         return self._passes.entropy()
 
     def trellis(self, doc: int) -> Trellis:
@@ -146,18 +146,18 @@ class Posterior:
         while len(spans.starts):
             p = self._platt.apply(self._probabilities(spans))
             kept = p >= thresholds[spans.labels]
-            found.append((*spans.where(kept), p[kept]))
-            longer = spans.where(~closed[spans.ends])
+            found.append((*spans.select(kept), p[kept]))
+            longer = spans.select(~closed[spans.ends])
             longer = longer._replace(ends=longer.ends + 1)
-            opened = self._scheme.write(longer.labels, longer.ends - longer.starts)[:, :-1]
+            opened = self._scheme.encode(longer.labels, longer.ends - longer.starts)[:, :-1]
             p = self._segments(longer.starts, opened)
-            spans = longer.where(p >= lowest[longer.labels])
+            spans = longer.select(p >= lowest[longer.labels])
         if not found:
             return [[] for _ in self._potentials.lengths]
         *columns, p = map(np.concatenate, zip(*found))
         order = np.argsort(columns[0], kind="stable")
         ordered = iter(p[order].tolist())
-        by_doc = self._by_doc(Spans(*columns).where(order))
+        by_doc = self._by_doc(Spans(*columns).select(order))
         return [sorted(zip(offsets, ordered)) for offsets in by_doc]
 
     @cached_property
@@ -186,8 +186,8 @@ class Posterior:
             begin: The first of them, among all N.
         """
         at = slice(begin, begin + len(tags))
-        spans = self._scheme.spans(tags, self._constraints.boundaries[at])
-        return spans.where(~self._constraints.preset[at][spans.starts])
+        spans = self._scheme.decode(tags, self._constraints.boundaries[at])
+        return spans.select(~self._constraints.preset[at][spans.starts])
 
     def _by_doc(self, spans: Spans) -> list[list[SpanOffsets]]:
         """Split spans, sorted by start, by doc, with offsets in the doc."""
@@ -219,7 +219,7 @@ class Posterior:
         + P(extended to both sides).
         """
         lengths, rows = spans.ends - spans.starts, np.arange(len(spans.starts))
-        tags = self._scheme.write(spans.labels, lengths)  # (S, L)
+        tags = self._scheme.encode(spans.labels, lengths)  # (S, L)
         to_left, to_right = self._scheme.extensions
         # (S, L + 3): with a tag on either side, and an end.
         longer = np.pad(tags, ((0, 0), (1, 2)), constant_values=TAG_MISSING)

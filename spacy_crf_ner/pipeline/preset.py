@@ -132,11 +132,11 @@ def _apply_preset(
         if label in scheme.numbers:
             first, tags = scheme.entity_mask(ent.start, ent.end, label, len(doc))
             allowed[ent.start : ent.end] = tags[ent.start - first : ent.end - first]
-            for neighbour in (ent.start - 1, ent.end):
+            for neighbor in (ent.start - 1, ent.end):
                 # An entity cannot grow over a sentence start.
-                begin = max(neighbour, ent.start)
-                if 0 <= neighbour < len(doc) and not preset[neighbour] and not boundaries[begin]:
-                    allowed[neighbour] &= tags[neighbour - first]
+                begin = max(neighbor, ent.start)
+                if 0 <= neighbor < len(doc) and not preset[neighbor] and not boundaries[begin]:
+                    allowed[neighbor] &= tags[neighbor - first]
     for ent, _ in ents:  # neither a part nor a union of them is an entity
         boundaries[ent.start : ent.end] = False
         boundaries[ent.start] = True

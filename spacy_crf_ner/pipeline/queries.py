@@ -1,4 +1,4 @@
-"""Queries to a trained component: its n best analyses, posteriors, trellis and transitions.
+"""Queries to a trained component: its n best labelings, posteriors, trellis and transitions.
 
 They change neither docs nor weights.
 """
@@ -51,7 +51,7 @@ class Transitions(NamedTuple):
         return {"tags": list(self.tags), **lists}
 
 
-class Analysis(NamedTuple):
+class Labeling(NamedTuple):
     """One possible set of entities of a doc.
 
     Attributes:
@@ -70,11 +70,11 @@ class Uncertainty(NamedTuple):
 
     Attributes:
         tokens: The number of tokens.
-        entropy: The entropy of the distribution over all analyses, in nats.
-        entities: The entities of the most probable analysis, each with its probability.
+        entropy: The entropy of the distribution over all labelings, in nats.
+        entities: The entities of the most probable labeling, each with its probability.
         candidates: All spans with at least the lowest probability, each with its probability; they
             may overlap.
-        log_odds: The log of how much more probable the best analysis is than the second best; inf
+        log_odds: The log of how much more probable the best labeling is than the second best; inf
             if there is only one; NaN if it was not asked for.
     """
 
@@ -85,11 +85,11 @@ class Uncertainty(NamedTuple):
     log_odds: float
 
 
-def nbest(pipe: Component, docs: Iterable[Doc], n: int) -> list[list[Analysis]]:
-    """Find the n most probable analyses of each doc, fewer where fewer are legal.
+def nbest(pipe: Component, docs: Iterable[Doc], n: int) -> list[list[Labeling]]:
+    """Find the n most probable labelings of each doc, fewer where fewer are legal.
 
     Returns:
-        The analyses of each doc, the best first; all contain its preset entities.
+        The labelings of each doc, the best first; all contain its preset entities.
 
     Raises:
         InputError: For n below 1, and for docs that the component cannot read.
@@ -100,56 +100,56 @@ def nbest(pipe: Component, docs: Iterable[Doc], n: int) -> list[list[Analysis]]:
     result = []
     for doc, ranked in zip(docs, pipe.posterior(docs).nbest(n) if docs else []):
         preset = () if pipe.overwrite else doc.ents
-        analyses = []
+        labelings = []
         for spans, log_p in ranked:
             ents = sorted([*preset, *(Span(doc, *span) for span in spans)])
-            analyses.append(Analysis(ents, math.exp(log_p), log_p))
-        result.append(analyses)
+            labelings.append(Labeling(ents, math.exp(log_p), log_p))
+        result.append(labelings)
     return result
 
 
-def analysis_sets(pipe: Component, docs: Iterable[Doc]) -> list[list[Analysis]]:
-    """Find the most probable analyses of each doc, among which the right one lies.
+def prediction_sets(pipe: Component, docs: Iterable[Doc]) -> list[list[Labeling]]:
+    """Find the most probable labelings of each doc, among which the right one lies.
 
     Returns:
-        The analyses of each doc, the best first; at least one.
+        The labelings of each doc, the best first; at least one.
 
     Raises:
-        InputError: Without a promise of `spacy-crf-ner calibrate --analyses`, at another
-            temperature or with other disabled labels than those of the promise, and for docs that
+        InputError: Without a guarantee of `spacy-crf-ner calibrate --set-coverage`, at another
+            temperature or with other disabled labels than those of the guarantee, and for docs that
             the component cannot read.
     """
     docs = list(docs)
-    promise = pipe.cfg["guarantees"].get("analyses")
-    if promise is None:
+    guarantee = pipe.cfg["guarantees"].get("set_coverage")
+    if guarantee is None:
         raise InputError(
-            f"[{pipe.name}] analysis_sets: expected a pipeline that promises to contain the "
-            "right analysis, got one without. Calibrate it: spacy-crf-ner calibrate --analyses."
+            f"[{pipe.name}] prediction_sets: expected a pipeline that guarantees to contain the "
+            "right labeling, got one without. Calibrate it: spacy-crf-ner calibrate --set-coverage."
         )
-    settings = promise["settings"]
+    settings = guarantee["settings"]
     then, without = settings["temperature"], settings.get("disabled_labels", [])
     if not math.isclose(then, pipe.temperature, rel_tol=1e-8):
         raise InputError(
-            f"[{pipe.name}] analysis_sets: expected the temperature of the promise, {then}, "
+            f"[{pipe.name}] prediction_sets: expected the temperature of the guarantee, {then}, "
             f"got {pipe.temperature}. Set it back, or calibrate again."
         )
     if without != sorted(pipe.disabled_labels):
         raise InputError(
-            f"[{pipe.name}] analysis_sets: expected the disabled labels of the promise, "
+            f"[{pipe.name}] prediction_sets: expected the disabled labels of the guarantee, "
             f"{without}, got {[*pipe.disabled_labels]}. Set them back, or calibrate again."
         )
-    lowest = math.log(promise["threshold"])
+    lowest = math.log(guarantee["threshold"])
     batches = (docs[i : i + BATCH_SIZE] for i in range(0, len(docs), BATCH_SIZE))
-    return [found for batch in batches for found in _analyses_above(pipe, batch, lowest)]
+    return [found for batch in batches for found in _labelings_above(pipe, batch, lowest)]
 
 
-def _analyses_above(pipe: Component, docs: Sequence[Doc], lowest: float) -> list[list[Analysis]]:
-    """Find the analyses of docs with at least this log probability; at least one of each."""
-    sets: list[list[Analysis]] = [[] for _ in docs]
+def _labelings_above(pipe: Component, docs: Sequence[Doc], lowest: float) -> list[list[Labeling]]:
+    """Find the labelings of docs with at least this log probability; at least one of each."""
+    sets: list[list[Labeling]] = [[] for _ in docs]
     left, n = [*range(len(docs))], 4
     while left:
         for i, ranked in zip(left, nbest(pipe, [docs[i] for i in left], n)):
-            kept = [analysis for analysis in ranked if analysis.log_probability >= lowest]
+            kept = [labeling for labeling in ranked if labeling.log_probability >= lowest]
             sets[i] = kept or ranked[:1]
         # A set may have more of them if all that were asked for belong to it.
         left = [i for i in left if len(sets[i]) == n]
@@ -220,7 +220,7 @@ def uncertainty(
     Args:
         docs: Docs that the components before it have processed.
         lowest: The lowest probability of a candidate, above 0.
-        log_odds: Whether to find the second best analyses, which takes as long as the rest.
+        log_odds: Whether to find the second best labelings, which takes as long as the rest.
 
     Raises:
         InputError: For docs that the component cannot read.
@@ -240,7 +240,7 @@ def uncertainty(
 
 
 def _log_odds(log_p: Sequence[float]) -> float:
-    """Compare the best analysis with the second best, if there is one."""
+    """Compare the best labeling with the second best, if there is one."""
     return log_p[0] - log_p[1] if len(log_p) > 1 else math.inf
 
 
@@ -249,7 +249,7 @@ def trellis(pipe: Component, doc: Doc, label: str | None) -> Trellis:
 
     Args:
         doc: A doc; its preset annotation is kept. Only the marginals depend on the temperature.
-        label: If entities may overlap, the label whose chain to show, in the outermost layer.
+        label: If entities may overlap, the label whose chain to show, at the outermost level.
 
     Raises:
         InputError: For a label where there is one chain, for none or an unknown one where there are
@@ -287,5 +287,5 @@ def teacher_scores(
     """
     potentials = pipe.potentials(docs)
     E, _, A, start, end = potentials.at(pipe.temperature).like(potentials)
-    kind = pipe.encoding.tags.name, pipe.labels, pipe.entities, pipe.layers
+    kind = pipe.encoding.tags.name, pipe.labels, pipe.overlap, pipe.max_nesting
     return Teacher(*kind, A, start, end), np.split(E, potentials.lengths.cumsum()[:-1])

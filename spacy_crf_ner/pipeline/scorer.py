@@ -67,6 +67,6 @@ def _judged(eg: Example, key: str | None) -> Example:
 def _known(eg: Example, ents: Iterable[Span], overlapping: bool) -> list[Span]:
     ents = list(ents)
     labels = [*{ent.label_ for ent in ents}]
-    hidden = unannotated(eg, labels, overlapping)
-    assert hidden is not None
-    return [e for e in ents if not hidden[e.start : e.end, labels.index(e.label_)].all()]
+    ambiguous = unannotated(eg, labels, overlapping)
+    assert ambiguous is not None
+    return [e for e in ents if not ambiguous[e.start : e.end, labels.index(e.label_)].all()]

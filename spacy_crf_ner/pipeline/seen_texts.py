@@ -1,4 +1,4 @@
-"""Hashes of the texts that a component has seen: a promise needs others."""
+"""Hashes of the texts that a component has seen: a guarantee needs others."""
 
 import re
 import unicodedata

@@ -40,7 +40,7 @@ DEFAULT_CONFIG = {
 }
 
 KEY = "settings"  # of the changes, in `cfg`
-DECODINGS = ("viterbi", "f_score")
+DECODINGS = ("viterbi", "max_expected_f")
 
 
 class Setting(NamedTuple):
@@ -73,7 +73,7 @@ SETTINGS = {
     "threshold": Setting(lambda p: 0.0 <= p <= 1.0, "0.0 to 1.0"),
     "thresholds": Setting(_are(lambda p: 0.0 <= p <= 1.0), "numbers from 0.0 to 1.0"),
     "decode": Setting(lambda name: name in DECODINGS, " or ".join(DECODINGS)),
-    "span_threshold": Setting(lambda p: 0.0 < p < 1.0, "a number between 0.0 and 1.0", 0.4),
+    "f_score_threshold": Setting(lambda p: 0.0 < p < 1.0, "a number between 0.0 and 1.0", 0.4),
     "spans_key": Setting(
         lambda key: _is_key(key) and key != ANNOTATED, f"a string or None, not {ANNOTATED!r}"
     ),
@@ -147,7 +147,7 @@ def current_settings(pipe: Component) -> dict[str, Any]:
 def copy_settings(source: Component, target: Component) -> None:
     """Give a component the settings of another one, except what is fitted to its weights."""
     for name, value in current_settings(source).items():
-        if name != "span_threshold":
+        if name != "f_score_threshold":
             setattr(target, name, value)
 
 

@@ -18,7 +18,7 @@ def write_digests(folder: Path) -> None:
     srsly.write_json(folder / DIGESTS, {f.name: file_digest(f) for f in files if f.exists()})
 
 
-def require_digests(folder: Path, exclude: Iterable[str]) -> None:
+def check_digests(folder: Path, exclude: Iterable[str]) -> None:
     """Raise InputError for a file of a component that has changed since it was saved.
 
     Args:

@@ -21,7 +21,7 @@ from ..tags import SpanOffsets
 from .encoding import Encoding
 from .platt_scaling import UNCHANGED
 
-KEY = "spacy_crf_ner_lesson"
+KEY = "spacy_crf_ner_distill_target"
 
 # Returns the chains of labels in a tag scheme.
 ChainsOf = Callable[[str, tuple[str, ...]], Encoding]
@@ -37,7 +37,7 @@ class Teacher:
         scheme: The name of the tag scheme.
         labels: The labels, in the order of the tags.
         entities: "flat" or "overlapping".
-        layers: The number of chains of each label.
+        max_nesting: The number of chains of each label.
         transitions: Scores of tag pairs, [from, to]: (C, C).
         start: Scores of first tags: (C,).
         end: Scores of last tags: (C,).
@@ -45,23 +45,25 @@ class Teacher:
 
     scheme: str
     labels: tuple[str, ...]
-    entities: str
-    layers: int
+    overlap: bool
+    max_nesting: int
     transitions: NDArray[np.float32]
     start: NDArray[np.float32]
     end: NDArray[np.float32]
 
     @property
-    def kind(self) -> tuple[str, tuple[str, ...], str, int]:
+    def tag_spec(self) -> tuple[str, tuple[str, ...], bool, int]:
         """All but the scores."""
-        return self.scheme, self.labels, self.entities, self.layers
+        return self.scheme, self.labels, self.overlap, self.max_nesting
 
     def equals(self, other: "Teacher") -> bool:
         """Whether all fields are equal."""
         names = [field.name for field in fields(self)]
         return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
 
-    def require_kind(self, labels: Sequence[str], entities: str, layers: int, where: str) -> None:
+    def check_tag_spec(
+        self, labels: Sequence[str], overlap: bool, max_nesting: int, where: str
+    ) -> None:
         """Raise InputError for other labels than those of the student, or other entities."""
         missing, unknown = ({*labels} - {*self.labels}), ({*self.labels} - {*labels})
         if missing or unknown:
@@ -74,11 +76,11 @@ class Teacher:
                 )
                 + ". Use a teacher of the same labels, or rename them."
             )
-        if (entities, layers) != (self.entities, self.layers):
+        if (overlap, max_nesting) != (self.overlap, self.max_nesting):
             raise InputError(
-                f"{where}: expected a teacher of {entities} entities in {layers} layers, got one "
-                f"of {self.entities} entities in {self.layers}. Set entities and layers of the "
-                "student to those of its teachers."
+                f"{where}: expected a teacher with overlap {overlap} and max_nesting "
+                f"{max_nesting}, got one with overlap {self.overlap} and max_nesting "
+                f"{self.max_nesting}. Set both of the student to those of its teachers."
             )
 
     def potentials(
@@ -94,7 +96,7 @@ class Teacher:
         return crf.Chain(E, lengths, self.transitions, self.start, self.end).select_tags(order)
 
 
-class Lesson(NamedTuple):
+class DistillTarget(NamedTuple):
     """What the teachers of a doc say, and how much it counts.
 
     Attributes:
@@ -110,33 +112,33 @@ class Lesson(NamedTuple):
     temperature: float
 
 
-def find_lessons(examples: Sequence[Example], name: str) -> list[Lesson]:
-    """Return the lessons of examples; none if no gold doc has one.
+def distill_targets(examples: Sequence[Example], name: str) -> list[DistillTarget]:
+    """Return the targets of examples; none if no gold doc has one.
 
     Args:
         name: The name of the component, for messages.
 
     Raises:
-        InputError: For lessons that only some docs have, or of other kinds of teachers, and for one
+        InputError: For targets that only some docs have, or of other kinds of teachers, and for one
             that does not have a row for each token.
     """
     found: list[Any] = [eg.reference.user_data.get(KEY) for eg in examples]
-    if all(lesson is None for lesson in found):
+    if all(target is None for target in found):
         return []
-    first = next(lesson for lesson in found if lesson is not None)
-    kinds = [teacher.kind for teacher in first.teachers]
-    for eg, lesson in zip(examples, found):
+    first = next(target for target in found if target is not None)
+    kinds = [teacher.tag_spec for teacher in first.teachers]
+    for eg, target in zip(examples, found):
         where = f"[{name}] doc {eg.text[:60]!r}"
         if (
-            lesson is None
-            or [teacher.kind for teacher in lesson.teachers] != kinds
-            or lesson[2:] != first[2:]
+            target is None
+            or [teacher.tag_spec for teacher in target.teachers] != kinds
+            or target[2:] != first[2:]
         ):
             raise InputError(
                 f"{where}: expected a teacher, of the same kind for all docs of a batch, got "
                 "another or none. Train on one corpus with teachers, and on no other beside it."
             )
-        for emissions in lesson.emissions:
+        for emissions in target.emissions:
             if len(emissions) != len(eg.predicted):
                 raise InputError(
                     f"{where}: expected teachers of {len(eg.predicted)} tokens, got "
@@ -146,7 +148,7 @@ def find_lessons(examples: Sequence[Example], name: str) -> list[Lesson]:
 
 
 def mixture_counts(
-    lessons: Sequence[Lesson],
+    targets: Sequence[DistillTarget],
     labels: tuple[str, ...],
     scheme: str,
     chains_of: ChainsOf,
@@ -156,39 +158,39 @@ def mixture_counts(
     Tags of another scheme are mapped by way of BILUO, which can express what each scheme can.
 
     Args:
-        lessons: What the teachers of each doc say.
+        targets: What the teachers of each doc say.
         labels: The student's labels.
         scheme: The student's tag scheme.
         chains_of: Returns the encoding of labels in a tag scheme.
     """
     parts = []
     student = chains_of(scheme, labels).scheme
-    for k, teacher in enumerate(lessons[0].teachers):
+    for k, teacher in enumerate(targets[0].teachers):
         encoding = chains_of(teacher.scheme, labels)
         own = encoding.scheme
-        chain, _ = encoding.split(_potentials(lessons, k, labels, chains_of))
-        chain = chain.at(lessons[0].temperature)
+        chain, _ = encoding.split(_potentials(targets, k, labels, chains_of))
+        chain = chain.at(targets[0].temperature)
         if own.name == student.name:
             parts.append(crf.expected_counts(crf.constrain(chain, *own.constraints)))
         else:
-            in_biluo = crf.constrain(chain.select_tags(own.image), *own.in_biluo)
+            in_biluo = crf.constrain(chain.select_tags(own.from_biluo), *own.in_biluo)
             counts, entropy = crf.expected_counts(in_biluo)
-            of_student = counts.sum_tags(student.image, len(student.tags))
+            of_student = counts.sum_tags(student.from_biluo, len(student.tags))
             parts.append(crf.ExpectedCounts(of_student, entropy))
     return crf.mixture(parts)
 
 
 def _potentials(
-    lessons: Sequence[Lesson], k: int, labels: tuple[str, ...], chains_of: ChainsOf
+    targets: Sequence[DistillTarget], k: int, labels: tuple[str, ...], chains_of: ChainsOf
 ) -> crf.Chain:
     """Return the potentials of docs by the k-th teacher of each.
 
     Docs have their own transitions, for all k, if any of their teachers differ.
     """
     found = []
-    for _, group in groupby(lessons, lambda lesson: [*map(id, lesson.teachers)]):
+    for _, group in groupby(targets, lambda target: [*map(id, target.teachers)]):
         of_teacher = list(group)
-        emissions = [lesson.emissions[k] for lesson in of_teacher]
+        emissions = [target.emissions[k] for target in of_teacher]
         found.append(of_teacher[0].teachers[k].potentials(emissions, labels, chains_of))
     if len(found) == 1:
         return found[0]
@@ -201,18 +203,18 @@ def _potentials(
     return crf.Chain(E, lengths, *kinds)
 
 
-def probable_entities(doc: Doc, lesson: Lesson, chains_of: ChainsOf) -> list[SpanOffsets]:
+def probable_entities(doc: Doc, target: DistillTarget, chains_of: ChainsOf) -> list[SpanOffsets]:
     """Find the spans whose mean posterior is above 0.5, so that they are disjoint.
 
-    With entities that overlap, those of one label are nested or disjoint in a layer.
+    With entities that overlap, those of one label are nested or disjoint in a level.
     """
     posteriors = []
-    for teacher, emissions in zip(lesson.teachers, lesson.emissions):
+    for teacher, emissions in zip(target.teachers, target.emissions):
         potentials = teacher.potentials([emissions], teacher.labels, chains_of)
         chains = chains_of(teacher.scheme, teacher.labels)
         posteriors.append(chains.posterior([doc], potentials, True, 1.0, UNCHANGED))
     spans: set[SpanOffsets] = set()
-    for posterior, teacher in zip(posteriors, lesson.teachers):
+    for posterior, teacher in zip(posteriors, target.teachers):
         # A mean above 0.5 has a part above it.
         (found,) = posterior.candidates(np.full(len(teacher.labels), 0.5))
         spans.update(span for span, _ in found)

@@ -5,21 +5,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ..atomic import atomic_write, require_folder_name
+from ..atomic import atomic_write, check_folder_name
 from ..extras import require
 from ..input_error import InputError
 from .html import report_page
 from .markdown import markdown
 
 
-def require_report(out: Path) -> None:
+def check_report(out: Path) -> None:
     """Raise InputError if the report cannot be written, or the extra `report` is missing.
 
     Args:
         out: The folder of the report. It must not be a file, or below one.
     """
     require("report")
-    require_folder_name(out)
+    check_folder_name(out)
     for path in (out, *out.parents):
         if path.exists() and not path.is_dir():
             raise InputError(
@@ -40,7 +40,7 @@ def write_report(results: dict[str, Any], out: Path) -> list[Path]:
     Raises:
         InputError: If the report cannot be written, or the extra `report` is missing.
     """
-    require_report(out)
+    check_report(out)
     texts = {
         "report.json": json.dumps(results, ensure_ascii=False, allow_nan=False, indent=1) + "\n",
         "report.md": markdown(results),

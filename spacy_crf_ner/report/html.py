@@ -15,7 +15,7 @@ from . import plots, tables
 
 PAGE_SIZE = 100  # errors shown at first
 MAX_ERRORS = 5_000  # errors in the page
-# Background colours for dark text.
+# Background colors for dark text.
 PALETTE = (
     "#aa9cfc", "#7aecec", "#feca74", "#bfe1d9", "#bfeeb7", "#ffeb80",
     "#ff9561", "#f0a3c4", "#9cc9cc", "#d9c7a3", "#a8d08d", "#8fb8ff",
@@ -247,12 +247,14 @@ def _plots(results: dict[str, Any]) -> dict[str, list[Plot]]:
     candidates = []
     if results["coverage"] is not None and results["coverage"]["curve"]:
         about = "A lower threshold finds more of the gold entities, and costs more candidates."
-        curve = plots.coverage_curve(results["coverage"]["curve"], results["coverage"]["promises"])
+        curve = plots.coverage_curve(
+            results["coverage"]["curve"], results["coverage"]["guarantees"]
+        )
         candidates.append(Plot(curve, "Coverage of candidates", about))
     scores = results["transitions"]
     if scores and scores["tags"]:
         about = (
-            "From the tag of the row to the tag of the column. Blue is favoured, red penalised, "
+            "From the tag of the row to the tag of the column. Blue is favored, red penalized, "
             f"the densest at {plots.largest(scores):.2f} from 0; crossed cells are forbidden."
         )
         drawn = plots.transition_map(scores)

@@ -1,4 +1,4 @@
-"""Plots as inline SVG in the colours of the page. They need matplotlib."""
+"""Plots as inline SVG in the colors of the page. They need matplotlib."""
 
 import re
 import warnings
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The page replaces these colours by its own, light or dark ones.
+# The page replaces these colors by its own, light or dark ones.
 INK, ACCENT, MUTED = "#000000", "#3451b2", "#5f6570"
 COLORS = {INK: "currentColor", ACCENT: "var(--accent)", MUTED: "var(--muted)"}
-# Colours of cells, with an opacity that keeps the text readable.
-FAVOURED, PENALISED, DENSEST = (0.26, 0.40, 0.92), (0.85, 0.30, 0.26), 0.6
+# Colors of cells, with an opacity that keeps the text readable.
+FAVORED, PENALIZED, DENSEST = (0.26, 0.40, 0.92), (0.85, 0.30, 0.26), 0.6
 
 SETTINGS: dict[Any, Any] = {
     "text.parse_math": False,  # a label with two dollars is not a formula
@@ -104,24 +104,26 @@ def precision_recall_curve(thresholds: Sequence[dict[str, Any]]) -> str:
         return _svg(figure, "precision-recall", about)
 
 
-def coverage_curve(curve: Sequence[dict[str, Any]], promises: dict[str, dict[str, Any]]) -> str:
+def coverage_curve(curve: Sequence[dict[str, Any]], guaranteed: dict[str, dict[str, Any]]) -> str:
     """Draw the share of gold entities among candidates against the number of candidates.
 
     Args:
         curve: The "curve" of the result of `coverage.coverage`.
-        promises: Its "promises".
+        guaranteed: Its "guarantees".
 
     Returns:
-        An SVG element: a curve with a point for each threshold, and a line at the promise.
+        An SVG element: a curve with a point for each threshold, and a line at the guarantee.
     """
     points = [(at["per_entity"], 100 * at["coverage"]) for at in curve]
     names = ["by label" if at["threshold"] is None else f"{at['threshold']:.2g}" for at in curve]
     with _figure(*SMALL) as figure:
         axes = figure.subplots()
-        if "recall" in promises:
-            level = 100 * promises["recall"]["level"]
+        if "recall" in guaranteed:
+            level = 100 * guaranteed["recall"]["level"]
             axes.axhline(level, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
-            axes.annotate("promised", (0, level), (5, -10), textcoords="offset points", color=MUTED)
+            axes.annotate(
+                "guaranteed", (0, level), (5, -10), textcoords="offset points", color=MUTED
+            )
         axes.plot(*_columns(points, 2), color=ACCENT, marker="o", markersize=3)
         for i in (0, -1):
             axes.annotate(names[i], points[i], (8, -4), textcoords="offset points")
@@ -158,8 +160,8 @@ def transition_map(transitions: dict[str, Any]) -> str:
     forbidden = np.isnan(scores)
     forbidden[0, C] = False  # not a cell: only an empty doc goes from start to end
     limit = largest(transitions)
-    # (C + 1, C + 1, 4): colours with opacity, 0 if forbidden.
-    shades = np.where(scores[..., None] > 0, (*FAVOURED, 0.0), (*PENALISED, 0.0))
+    # (C + 1, C + 1, 4): colors with opacity, 0 if forbidden.
+    shades = np.where(scores[..., None] > 0, (*FAVORED, 0.0), (*PENALIZED, 0.0))
     shades[..., 3] = DENSEST * np.abs(np.nan_to_num(scores)) / (limit or 1.0)
     side = (0.36 if C <= MAX_NUMBERED else 0.19) * (C + 1)  # inches
     with _figure(side, side) as figure:
@@ -200,7 +202,7 @@ def training_curves(training: Sequence[dict[str, Any]], of: str) -> str:
             ]
             axes.plot(
                 *_columns(points, 2),
-                # Two colours and four line styles, to be distinguished without colour too.
+                # Two colors and four line styles, to be distinguished without color too.
                 color=(ACCENT, INK)[i % 2],
                 linestyle=("-", "--", ":", "-.")[i // 2 % 4],
                 marker="o" if len(points) <= 30 else "",

@@ -169,8 +169,9 @@ def _nesting(results: dict[str, Any]) -> Section:
     rows = [row(Cell(label, "", "label"), each) for label, each in nesting["per_type"].items()]
     meaning = (
         "Overlapping: another gold entity is inside, around or across the entity. Too deep: nested "
-        f"in more layers of its label than the model has, which is {nesting['layers']}. A model "
-        f"that finds all others has a recall of {percent(nesting['ceiling'])}\N{NO-BREAK SPACE}%."
+        f"in more levels of its label than the model has, which is {nesting['max_nesting']}. A "
+        "model that finds all others has a recall of "
+        f"{percent(nesting['ceiling'])}\N{NO-BREAK SPACE}%."
     )
     foot = [row(Cell("all"), nesting["micro"])]
     table = Table("Recall of flat and overlapping entities", _row("Label", *header), rows, foot)
@@ -210,7 +211,7 @@ def _confusion(results: dict[str, Any]) -> Section:
     meaning = (
         "Rows are gold labels, columns are predicted labels, for entities matched one to one: the "
         "same span first, then the largest overlap. Missed: no predicted entity is left that "
-        "overlaps. Spurious: no gold entity is. In the page, a denser colour is a greater share of "
+        "overlaps. Spurious: no gold entity is. In the page, a denser color is a greater share of "
         "the row."
     )
     kind = "matrix upright" if upright else "matrix"
@@ -253,19 +254,23 @@ def _confidence(results: dict[str, Any]) -> Section:
 
 def _guarantees(results: dict[str, Any]) -> Section:
     coverage = results["coverage"]
-    header = _row("Promise", "Level", "Certainty", "Fitted to documents", "Found here")
+    header = _row("Guarantee", "Level", "Confidence level", "Fitted to documents", "Found here")
     rows = []
-    for kind, promise in coverage["promises"].items():
-        certainty = percent(promise["certainty"]) if promise["certainty"] else "on average"
-        told = percent(promise["level"]), certainty, promise["documents"]
-        found = promise["found"]
+    for kind, guarantee in coverage["guarantees"].items():
+        confidence_level = (
+            percent(guarantee["confidence_level"])
+            if guarantee["confidence_level"]
+            else "on average"
+        )
+        told = percent(guarantee["level"]), confidence_level, guarantee["documents"]
+        found = guarantee["found"]
         by_name = (
             {f"{kind} of {label}": share for label, share in found.items()}
             if isinstance(found, dict)
             else {kind: found}
         )
         rows += [_row(name, *told, percent(share)) for name, share in by_name.items()]
-    tables = [Table("Promises, in %", header, rows)] if rows else []
+    tables = [Table("Guarantees, in %", header, rows)] if rows else []
     if coverage["curve"]:
         header = _row(
             "Threshold", "Candidates per gold entity", "% of the gold entities of a document"
@@ -275,11 +280,11 @@ def _guarantees(results: dict[str, Any]) -> Section:
             for at in coverage["curve"]
         ]
         tables.append(Table("Candidates by threshold", header, rows, folded=True))
-    if not coverage["promises"]:
-        meaning = "This pipeline promises nothing of new documents."
+    if not coverage["guarantees"]:
+        meaning = "This pipeline guarantees nothing of new documents."
     else:
         meaning = (
-            "Promises hold for new documents from the source of those that they were fitted to. "
+            "Guarantees hold for new documents from the source of those that they were fitted to. "
             f"Found here: the mean share in a document, of {count(coverage['docs'], 'document')} "
             "with complete annotation."
         )

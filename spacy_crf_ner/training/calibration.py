@@ -15,7 +15,7 @@ from ..ml.digest import weights_digest
 from ..ml.random_state import kept_numpy_state, kept_random_state
 from ..pipeline.calibration import forget_calibration
 from ..pipeline.gold import gold_entities
-from ..pipeline.lookup import read_by_earlier, read_components, recognizer, recognizers
+from ..pipeline.lookup import read_components, recognizer, recognizer_names, run_upstream
 from ..pipeline.network import computed_once
 from ..pipeline.settings import FITS
 from ..pipeline.temperature_scaling import FEW
@@ -31,8 +31,8 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
 
     Each time that the pipeline is saved with other weights, temperature and Platt scaling of its
     `crf_ner` components are fitted to `training.dev_corpus`. Some are left as they are: frozen
-    ones; and those whose entities depend on confidences, by a threshold or `decode = "f_score"`, as
-    the scores of the training would be of other entities.
+    ones; and those whose entities depend on confidences, by a threshold or `decode =
+    "max_expected_f"`, as the scores of the training would be of other entities.
 
     Args:
         max_words: The number of tokens in random dev docs, about; 0 for all docs.
@@ -79,10 +79,10 @@ def _read_dev(nlp: Language) -> list[Example]:
 def _calibrated(nlp: Language) -> Iterator[str]:
     """Yield the names of the components to calibrate."""
     frozen = nlp.config.interpolate()["training"]["frozen_components"]
-    for name in recognizers(nlp):
+    for name in recognizer_names(nlp):
         if name not in frozen:
             pipe = recognizer(nlp, name)
-            cut = pipe.threshold or any(pipe.thresholds.values()) or pipe.decode == "f_score"
+            cut = pipe.threshold or any(pipe.thresholds.values()) or pipe.decode == "max_expected_f"
             if not cut:
                 yield name
 
@@ -144,7 +144,7 @@ def _fit(
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                read = read_by_earlier(nlp, name, examples)
+                read = run_upstream(nlp, name, examples)
                 with computed_once(pipe):
                     pipe.fit_temperature(read)
                     pipe.fit_platt_scaling(read)

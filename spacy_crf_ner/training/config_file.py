@@ -8,10 +8,10 @@ from thinc.api import Config
 
 from ..input_error import InputError
 
-NOTHING: dict[str, Any] = SimpleFrozenDict()
+EMPTY: dict[str, Any] = SimpleFrozenDict()
 
 
-def read_config(path: Path, overrides: dict[str, Any] = NOTHING) -> Config:
+def read_config(path: Path, overrides: dict[str, Any] = EMPTY) -> Config:
     """Read a config, not interpolated, with other values for some settings.
 
     Raises:
@@ -36,17 +36,17 @@ def reader_block(config: Config, part: str) -> tuple[str, dict[str, Any]]:
     Returns:
         The name of its block, and the block itself; an empty one if there is none.
     """
-    name = present(config, f"training.{part}_corpus") or f"corpora.{part}"
-    block = present(config, name)
+    name = get_dotted(config, f"training.{part}_corpus") or f"corpora.{part}"
+    block = get_dotted(config, name)
     return name, block if isinstance(block, dict) else {}
 
 
-def present(config: Config, name: str) -> Any:
+def get_dotted(config: Config, name: str) -> Any:
     """Return the value that a setting has in a config; None for none."""
-    return dot_to_object(config, name) if is_given(config, name) else None
+    return dot_to_object(config, name) if has_dotted(config, name) else None
 
 
-def is_given(config: Config, name: str) -> bool:
+def has_dotted(config: Config, name: str) -> bool:
     """Whether a config has a setting; its value may be None."""
     try:
         dot_to_object(config, name)
@@ -55,7 +55,7 @@ def is_given(config: Config, name: str) -> bool:
     return True
 
 
-def require_corpora(config: Config) -> None:
+def check_corpora(config: Config) -> None:
     """Raise InputError if spaCy's reader of a corpus of the training has no path."""
     settings = config.interpolate()
     for part in ("train", "dev"):

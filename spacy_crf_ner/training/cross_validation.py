@@ -17,13 +17,13 @@ from spacy.training.loop import train
 from thinc.api import Config
 
 from ..input_error import InputError
-from ..pipeline.lookup import recognizer, recognizers, require_recognizer
+from ..pipeline.lookup import recognizer, recognizer_names, resolve_recognizer
 from ..pipeline.settings import copy_settings
 from .calibration import without_calibration
 from .config_file import reader_block
-from .labelled_corpora import READER as LABELLED
+from .distill_corpus import READER as DISTILL
+from .labeled_corpora import READER as LABELLED
 from .rehearsal import CALLBACK as REHEARSAL
-from .taught_corpus import READER as TAUGHT
 
 DEV = 0.1  # the share of the training docs that choose the checkpoint
 
@@ -97,9 +97,9 @@ def train_folds(
             own = with_corpora(config, folder)
             nlp = init_nlp(own, use_gpu=gpu_id)
             if source is not None:
-                for each in recognizers(nlp):
+                for each in recognizer_names(nlp):
                     copy_settings(recognizer(source, each), recognizer(nlp, each))
-            readers = [recognizer(nlp, each) for each in recognizers(nlp)]
+            readers = [recognizer(nlp, each) for each in recognizer_names(nlp)]
             labels = {
                 label
                 for pipe in readers
@@ -133,8 +133,8 @@ def train_held_out(
         InputError: If the pipeline has no such component, or a frozen one; for fewer different
             texts than folds; and for a config whose corpora have no path.
     """
-    name = require_recognizer(nlp, name)
-    require_not_frozen(nlp, name)
+    name = resolve_recognizer(nlp, name)
+    check_not_frozen(nlp, name)
     pipe = recognizer(nlp, name)
     config = nlp.config.copy()
     config["initialize"]["components"][name] = {"labels": [*pipe.labels]}  # one may be in one fold
@@ -145,7 +145,7 @@ def train_held_out(
         yield trained, list(Corpus("").make_examples(trained, [golds[i] for i in held_out]))
 
 
-def require_not_frozen(nlp: Language, name: str) -> None:
+def check_not_frozen(nlp: Language, name: str) -> None:
     """Raise InputError for a component that would not be trained again: it has seen all folds."""
     if name in nlp.config.interpolate()["training"]["frozen_components"]:
         raise InputError(
@@ -182,7 +182,7 @@ def with_corpora(config: Config, folder: Path) -> Config:
         path = str(folder / f"{part}.spacy")
         name, block = reader_block(own, part)
         # Scores of teachers are of other docs; labels are stored with these docs.
-        if block.get("@readers") in (TAUGHT, LABELLED):
+        if block.get("@readers") in (DISTILL, LABELLED):
             block.clear()
             block.update({"@readers": "spacy.Corpus.v1", "path": path})
             own["training"]["max_epochs"] = max(own["training"]["max_epochs"], 0)  # no stream

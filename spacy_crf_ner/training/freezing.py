@@ -63,7 +63,7 @@ def load_frozen(component: str = "transformer") -> Callback:
     def before_init(nlp: Language) -> None:
         if _transformers(nlp, component):
             return
-        _require_untrained_listeners(nlp, component)
+        _check_untrained_listeners(nlp, component)
         if component not in nlp.disabled:
             return
         pipe: Any = nlp.get_pipe(component)
@@ -74,7 +74,7 @@ def load_frozen(component: str = "transformer") -> Callback:
     return before_init
 
 
-def _require_untrained_listeners(nlp: Language, component: str) -> None:
+def _check_untrained_listeners(nlp: Language, component: str) -> None:
     components = nlp.components  # also sourced ones, which are disabled meanwhile
     for name, pipe in components[nlp.component_names.index(component) + 1 :]:
         if not isinstance(pipe, TrainablePipe) or not pipe.model.has_dim("nO"):

@@ -56,7 +56,7 @@ def fused_step(
         gradient: Array of the same shape.
     """
     fused_steps(optimizer, [key], [to_tensor(weights)], [to_tensor(gradient)], lr_scale)
-    give_to_thinc(optimizer, key)
+    to_numpy_state(optimizer, key)
     gradient.fill(0.0)
 
 
@@ -93,7 +93,7 @@ def fused_steps(
         lerp([averages[key] for key in keys], weights, 1.0 - kept_share)
 
 
-def give_to_thinc(optimizer: Optimizer, key: KeyT) -> None:
+def to_numpy_state(optimizer: Optimizer, key: KeyT) -> None:
     """Make arrays of the tensors that `fused_steps` keeps for some weights, over their memory."""
     for kept in _tables(optimizer):
         if isinstance(kept.get(key), Tensor):

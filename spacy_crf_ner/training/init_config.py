@@ -58,7 +58,7 @@ ACCURACY: dict[str, Settings] = {
     },
 }
 OVERLAPPING: Settings = {
-    "components.ner.entities": "overlapping",
+    "components.ner.overlap": True,
     "components.ner.spans_key": "sc",
 }
 OVERLAPPING_WEIGHTS = {"ents_f": None, "ents_p": None, "ents_r": None, "spans_sc_f": 1.0}
@@ -72,8 +72,8 @@ VECTORS = {
 }
 
 
-def shipped(name: str) -> Path:
-    """Find a shipped config in the package."""
+def bundled_config(name: str) -> Path:
+    """Find a config that comes with the package."""
     return Path(__file__).parents[1] / "configs" / name
 
 
@@ -85,7 +85,7 @@ def init_config(
     vectors: str | None = None,
     gpu: bool = False,
     optimize: str = "efficiency",
-    layers: int = 0,
+    max_nesting: int = 0,
 ) -> Config:
     """Make a config that is complete but for `paths.train` and `paths.dev`.
 
@@ -99,8 +99,8 @@ def init_config(
         gpu: Let torch allocate GPU memory, and take four times as many words in a batch, half as
             many steps, and a learning rate 1.5 times as high.
         optimize: "efficiency", or "accuracy": a larger model, trained for longer.
-        layers: If entities overlap, the number of layers in which those of one label are nested; 0
-            for flat entities.
+        max_nesting: If entities overlap, the number of layers in which those of one label are
+            nested; 0 for flat entities.
 
     Raises:
         InputError: For an unknown language or choice, and for vectors beside a transformer.
@@ -133,14 +133,14 @@ def init_config(
         settings.update({"paths.vectors": vectors, VECTORS[tok2vec]: True})
     if optimize == "accuracy":
         settings.update(LONGER | ACCURACY[tok2vec])
-    if layers:
-        settings.update(OVERLAPPING | {"components.ner.layers": layers})
-    config = load_config(shipped(f"{tok2vec}.cfg"), overrides=settings)
+    if max_nesting:
+        settings.update(OVERLAPPING | {"components.ner.max_nesting": max_nesting})
+    config = load_config(bundled_config(f"{tok2vec}.cfg"), overrides=settings)
     if gpu:
         for name, factor in ON_GPU.items():
             value = dot_to_object(config, name)
             set_dot_to_object(config, name, type(value)(round(value * factor, 8)))
-    if layers:
+    if max_nesting:
         config["training"]["score_weights"].update(OVERLAPPING_WEIGHTS)
     if language.lang != "vi":  # the shipped configs split Vietnamese into syllables
         config["nlp"]["tokenizer"] = language.default_config["nlp"]["tokenizer"]

@@ -13,7 +13,7 @@ from thinc.types import FloatsXd
 from torch import Tensor, nn
 
 from ..input_error import InputError
-from .fused_adam import can_fuse, fused_step, fused_steps, give_to_thinc, is_large, is_plain
+from .fused_adam import can_fuse, fused_step, fused_steps, is_large, is_plain, to_numpy_state
 
 FACTORS = ("learn_rate", "L2", "grad_clip")
 # Where a step overflows in float16, its parameters are not updated.
@@ -176,7 +176,7 @@ class GroupedAdam(Optimizer):
             if can_fuse(self) and is_large(weights, gradient):
                 fused_step(self, key, weights, gradient, lr_scale)
                 return weights, gradient
-            give_to_thinc(self, key)
+            to_numpy_state(self, key)
             if self.averages is not None and key not in self.averages:
                 self.averages[key] = weights.copy()
             return super().__call__(key, weights, gradient, lr_scale=lr_scale)

@@ -17,11 +17,11 @@ from spacy.training.loop import DIR_MODEL_BEST, DIR_MODEL_LAST
 from spacy.util import load_config, set_dot_to_object
 from thinc.api import Config
 
-from ..atomic import atomic_write, require_folder_name
+from ..atomic import atomic_write, check_folder_name
 from ..extras import required
 from ..input_error import InputError
 from ..pipeline.lookup import FACTORY
-from .config_file import is_given, present
+from .config_file import get_dotted, has_dotted
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -69,19 +69,19 @@ def search_space(config: Config) -> dict[str, Any]:
     values = config.interpolate()
     groups = [
         f"training.optimizer.groups.{name}.learn_rate"
-        for name in present(values, "training.optimizer.groups") or {}
+        for name in get_dotted(values, "training.optimizer.groups") or {}
     ]
     for name in (RATE, f"{RATE}.initial_rate", *groups):
-        rate = present(values, name)
+        rate = get_dotted(values, name)
         if isinstance(rate, float | int) and rate > 0:
             space[name] = {"low": rate / RANGE, "high": rate * RANGE, "log": True}
     space["training.dropout"] = {"low": 0.0, "high": 0.5}
     for name, component in values.get("components", {}).items():
         if component.get("factory") == FACTORY:
-            rnn = present(values, f"components.{name}.model.rnn")
+            rnn = get_dotted(values, f"components.{name}.model.rnn")
             if isinstance(rnn, str):
                 space[f"components.{name}.model.rnn"] = [*dict.fromkeys((rnn, "lstm", "none"))]
-    space = {name: space[name] for name in space if is_given(config, name)}
+    space = {name: space[name] for name in space if has_dotted(config, name)}
     if not space:
         raise InputError(
             "config: expected a setting to search, such as training.dropout, got none. Fill it: "
@@ -138,11 +138,11 @@ def tune(
 
     space = search_space(config) if space is None else space
     distributions = {name: distribution(config, name, space[name]) for name in space}
-    require_folder_name(output)
+    check_folder_name(output)
     done = _begin(output, {"config": config.to_str(), "space": space, "seed": seed}, resume)
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
-    first = {name: present(config.interpolate(), name) for name in space}
+    first = {name: get_dotted(config.interpolate(), name) for name in space}
     study = _study(done, first, distributions, seed)
     end = perf_counter() + 60 * minutes
     while len(done) < trials and (perf_counter() < end or not done):
@@ -291,7 +291,7 @@ def distribution(
     """
     from optuna import distributions
 
-    if not is_given(config, name):
+    if not has_dotted(config, name):
         raise InputError(
             f"{name}: expected a setting of the config, got none of this name. Correct the name, "
             "or add the setting to the config."
@@ -306,7 +306,7 @@ def distribution(
         kinds = {type(values[end]) for end in ("low", "high")}
         if not kinds <= {int, float}:
             raise TypeError("low or high is no number")
-        if kinds == {int} and not isinstance(present(config.interpolate(), name), float):
+        if kinds == {int} and not isinstance(get_dotted(config.interpolate(), name), float):
             return distributions.IntDistribution(**values)
         return distributions.FloatDistribution(**values)
     except (KeyError, TypeError, ValueError) as error:

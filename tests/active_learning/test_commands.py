@@ -36,7 +36,7 @@ def pipeline(trained, tmp_path):
 @pytest.mark.parametrize("tool, suffix", [("prodigy", "jsonl"), ("label-studio", "json")])
 def test_review_writes_page_findings_and_tasks(pipeline, corpus, tmp_path, tool, suffix):
     out = tmp_path / "out"
-    result = run("review", pipeline, corpus, out, "--folds", 0, "--for", tool)
+    result = run("review", pipeline, corpus, out, "--folds", 0, "--tool", tool)
     assert result.exit_code == 0, result.output
     assert "learned" in result.output and "their errors" in result.output
     names = {"review.html", "findings.jsonl", f"tasks.{suffix}"}
@@ -57,7 +57,7 @@ def test_review_label_studio_interface_has_gold_labels(pipeline, corpus, tmp_pat
     docs[0].set_ents(ents, default="outside")
     DocBin(docs=docs).to_disk(corpus)
     out = tmp_path / "out"
-    result = run("review", pipeline, corpus, out, "--folds", 0, "--for", "label-studio")
+    result = run("review", pipeline, corpus, out, "--folds", 0, "--tool", "label-studio")
     assert result.exit_code == 0, result.output
     offered = set(re.findall('Label value="(.*?)"', (out / "labeling.xml").read_text("utf-8")))
     tasks = json.loads((out / "tasks.json").read_text("utf-8"))
@@ -81,7 +81,7 @@ def test_review_without_folds_refuses_gold_of_other_labels_alone(pipeline, tmp_p
 
 
 def test_review_invalid_arguments_exit_with_1(pipeline, corpus, tmp_path):
-    for arguments in (["--folds", "1"], ["--for", "paper"]):
+    for arguments in (["--folds", "1"], ["--tool", "paper"]):
         result = run("review", pipeline, corpus, tmp_path / "out", *arguments)
         assert result.exit_code == 1 and "expected" in result.output
     assert run("review", pipeline, corpus, tmp_path).exit_code == 1
@@ -91,7 +91,7 @@ def test_review_invalid_arguments_exit_with_1(pipeline, corpus, tmp_path):
 def test_suggest_excludes_answers_merged_by_convert(pipeline, corpus, tmp_path, loop):
     (tmp_path / "texts.txt").write_text("Tim Cook came.\nWashington\nNothing\n")
     out = tmp_path / "tasks"
-    arguments = [pipeline, tmp_path / "texts.txt", out, "--n", 3, "--sample", 0]
+    arguments = [pipeline, tmp_path / "texts.txt", out, "--n", 3, "--random-share", 0]
     result = run("suggest", *arguments, "--strategy", "errors")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout[result.stdout.index("{") :])["tasks"] == 3
@@ -142,27 +142,29 @@ def test_suggest_warns_if_tasks_are_too_short_to_judge(pipeline, tmp_path, loop,
     assert ("half of the tasks have fewer than 5 tokens" in result.stderr) == is_warned
 
 
-@pytest.mark.parametrize("repeats, left_out", [(2, 4), (0, 0), (6, 0)])
+@pytest.mark.parametrize("max_per_surface, left_out", [(2, 4), (0, 0), (6, 0)])
 def test_suggest_warns_if_the_limit_of_repeats_leaves_out_tasks(
-    model, tmp_path, loop, repeats, left_out
+    model, tmp_path, loop, max_per_surface, left_out
 ):
     (tmp_path / "texts.txt").write_text("10\n11\n12\n13\n14\n15\n")
-    limit = ("--n", 6, "--sample", 0, "--repeats", repeats)
+    limit = ("--n", 6, "--random-share", 0, "--max-per-surface", max_per_surface)
     result = run("suggest", model, tmp_path / "texts.txt", tmp_path / "out", *limit)
     assert result.exit_code == 0
-    assert ("Warning: 2 of 6 tasks. --repeats 2 left out 4 more" in result.stderr) == bool(left_out)
-    assert json.loads(result.stdout)["over_repeats"] == left_out
+    assert ("Warning: 2 of 6 tasks. --max-per-surface 2 left out 4 more" in result.stderr) == bool(
+        left_out
+    )
+    assert json.loads(result.stdout)["over_max_per_surface"] == left_out
 
 
 def test_suggest_does_not_blame_the_limit_of_repeats_for_what_the_budget_leaves_out(
     model, tmp_path, loop
 ):
     (tmp_path / "texts.txt").write_text("10\n11\n12\n13\n14\n15\n")
-    limit = ("--n", 6, "--sample", 0, "--repeats", 2, "--budget", 1)
+    limit = ("--n", 6, "--random-share", 0, "--max-per-surface", 2, "--budget", 1)
     result = run("suggest", model, tmp_path / "texts.txt", tmp_path / "out", *limit)
     summary = json.loads(result.stdout)
-    assert [summary[key] for key in ("tasks", "over_budget", "over_repeats")] == [1, 1, 4]
-    assert "--repeats" not in result.stderr
+    assert [summary[key] for key in ("tasks", "over_budget", "over_max_per_surface")] == [1, 1, 4]
+    assert "--max-per-surface" not in result.stderr
 
 
 def test_review_and_report_refuse_the_name_of_a_file_as_folder(pipeline, corpus, tmp_path):

@@ -18,7 +18,7 @@ from spacy_crf_ner.pipeline import calibration
 from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 from spacy_crf_ner.training import cross_validation
 from spacy_crf_ner.training.cross_validation import divide, known_negatives, train_folds
-from spacy_crf_ner.training.init_config import shipped
+from spacy_crf_ner.training.init_config import bundled_config
 
 
 def sentences(number):
@@ -157,8 +157,8 @@ def test_negative_spans_of_known_labels_are_kept():
 @pytest.mark.parametrize(
     "reader",
     [
-        {"@readers": "spacy-crf-ner.TaughtCorpus.v1", "path": "teachers", "weight": 0.5},
-        {"@readers": "spacy-crf-ner.LabelledCorpora.v1", "paths": ["a"], "labels": [["PERSON"]]},
+        {"@readers": "spacy-crf-ner.DistillCorpus.v1", "path": "teachers", "weight": 0.5},
+        {"@readers": "spacy-crf-ner.LabeledCorpora.v1", "paths": ["a"], "labels": [["PERSON"]]},
     ],
 )
 def test_review_accepts_pipeline_with_other_reader(reader, tmp_path):
@@ -174,14 +174,14 @@ def test_with_corpora_replaces_streaming_epochs_by_zero(epochs, expected, tmp_pa
     own = config().config
     own["training"]["max_epochs"] = epochs
     own["corpora"]["train"] = {
-        "@readers": "spacy-crf-ner.LabelledCorpora.v1",
+        "@readers": "spacy-crf-ner.LabeledCorpora.v1",
         "paths": ["a"],
         "labels": [["PERSON"]],
     }
     assert cross_validation.with_corpora(own, tmp_path)["training"]["max_epochs"] == expected
 
 
-def test_review_log_odds_match_enumerated_analyses(trained, tmp_path):
+def test_review_log_odds_match_enumerated_labelings(trained, tmp_path):
     nlp = spacy.blank("en")
     doc = nlp.make_doc("Tim Cook visited Hanoi.")
     doc.set_ents([doc.char_span(0, 8, "ORG")], default="outside")
@@ -215,7 +215,7 @@ def side(doc, start, end, label):
 
 
 def log_probabilities(ner, doc):
-    """The log probabilities of all analyses of a short doc, at most 2089, from the n-best list."""
+    """The log probabilities of all labelings of a short doc, at most 2089, from the n-best list."""
     (ranked,) = ner.nbest([doc], 2100)
     return {
         frozenset((ent.start, ent.end, ent.label_) for ent in each.ents): each.log_probability
@@ -303,7 +303,7 @@ def test_log_likelihood_ratios_score_each_doc_once(trained, monkeypatch, tokens)
 
 def test_log_likelihoods_of_one_doc_match_separate_docs():
     nlp = spacy.blank("en")
-    settings = {"entities": "overlapping", "model": {"hidden_width": 16, "tok2vec": TOK2VEC}}
+    settings = {"overlap": True, "model": {"hidden_width": 16, "tok2vec": TOK2VEC}}
     ner = nlp.add_pipe("crf_ner", config=settings)
     doc, golds = nlp.make_doc("Anna saw Bonn"), []
     for ents in ([(0, 1, "PER"), (0, 3, "LOC")], [(2, 3, "LOC")], []):
@@ -536,7 +536,7 @@ def test_train_folds_with_fewer_than_two_other_docs_raises():
 
 
 def test_with_corpora_sets_fold_paths_and_keeps_callbacks(tmp_path):
-    given = load_config(shipped("cnn.cfg"))
+    given = load_config(bundled_config("cnn.cfg"))
     given["paths"]["train"] = given["paths"]["dev"] = "all.spacy"
     given["corpora"]["more"] = {"@readers": "spacy.Corpus.v1", "path": "${paths.train}"}
     given["training"]["before_update"] = given["training"]["before_to_disk"] = {"@callbacks": "own"}

@@ -35,7 +35,7 @@ UNITS = st.lists(
 )
 
 
-def by_sorting(units, n, aside, repeats, seed):
+def by_sorting(units, n, aside, max_per_surface, seed):
     """The definition: of equal ids the best, a random sample, then the best of the others."""
     best = {}
     for each in sorted(units, key=lambda each: each.rank):
@@ -45,7 +45,7 @@ def by_sorting(units, n, aside, repeats, seed):
     for each in sorted(best.values(), key=lambda each: each.rank):
         if each.id in sample or len(chosen) == n:
             continue
-        if not (repeats and each.surface and used[each.surface] == repeats):
+        if not (max_per_surface and each.surface and used[each.surface] == max_per_surface):
             used[each.surface] += 1
             chosen.append(each.id)
     return chosen, sample
@@ -56,34 +56,34 @@ def ids(units):
 
 
 @given(UNITS, st.integers(0, 6), st.integers(0, 4), st.integers(0, 3), st.randoms())
-def test_selection_matches_sorting_all_units(units, n, aside, repeats, rng):
+def test_selection_matches_sorting_all_units(units, n, aside, max_per_surface, rng):
     same_id = {}
     for each in units:  # equal texts have equal spans
         each.surface = same_id.setdefault(each.id, each.surface)
-    selection = Selection(n, aside, repeats, seed=3)
+    selection = Selection(n, aside, max_per_surface, seed=3)
     rng.shuffle(units)
     selection.add(units)
-    expected = by_sorting(units, n, aside, repeats, 3)
+    expected = by_sorting(units, n, aside, max_per_surface, 3)
     assert (ids(selection.ranked), ids(selection.sample)) == expected
 
-    parts = [Selection(n, aside, repeats, seed=3) for _ in range(3)]
+    parts = [Selection(n, aside, max_per_surface, seed=3) for _ in range(3)]
     for each in units:
         rng.choice(parts).add([each])
-    joined = Selection(n, aside, repeats, seed=3)
+    joined = Selection(n, aside, max_per_surface, seed=3)
     for part in rng.sample(parts, 3):
         joined.add([*part.ranked, *part.sample])
     assert (ids(joined.ranked), ids(joined.sample)) == expected
 
 
 def test_selection_limits_repeats_of_a_surface():
-    selection = Selection(n=5, repeats=3)
+    selection = Selection(n=5, max_per_surface=3)
     selection.add(unit(i, 9.0, "hanoi") for i in range(50))
     selection.add(unit(50 + i, 1.0, "bonn") for i in range(50))
     assert Counter(each.surface for each in selection.ranked) == {"hanoi": 3, "bonn": 2}
 
 
 def test_selection_keeps_only_chosen_units():
-    selection = Selection(n=3, aside=2, repeats=1)
+    selection = Selection(n=3, aside=2, max_per_surface=1)
     selection.add(unit(i % 1000, random.Random(i).random(), str(i % 7)) for i in range(5000))
     assert len(selection._ids) == 5
     assert len(selection._ranked) == 3 and len(selection._sample) == 2
@@ -125,7 +125,7 @@ def test_a_budget_is_never_exceeded(budget, chosen):
 def test_choose_ranks_units_cut_from_sample_as_tasks():
     units = [unit(i, float(i), size=10) for i in range(40)]
     for seed in range(20):
-        options = Options(n=20, sample=0.5, budget=100, seed=seed)
+        options = Options(n=20, random_share=0.5, budget=100, seed=seed)
         selection = options.selection()
         selection.add(units)
         tasks, sample = choose(selection, options)
@@ -140,14 +140,14 @@ def test_choose_fills_places_cut_from_sample_with_tasks(budget):
     units = [unit(i, 0.1, size=100) for i in range(20)]
     units += [unit(i, 0.5, size=5) for i in range(20, 420)]
     for seed in range(30):
-        options = Options(n=100, budget=budget, repeats=0, seed=seed)
+        options = Options(n=100, budget=budget, max_per_surface=0, seed=seed)
         parts = [options.selection() for _ in range(3)]  # as of three workers
         for i, each in enumerate(units):
             parts[i % 3].add([each])
         selection = options.selection()
         for part in parts:
             selection.add([*part.ranked, *part.sample])
-        selection.balance(options.sample)
+        selection.balance(options.random_share)
         tasks, sample = choose(selection, options)
         drawn = sorted(units, key=lambda each: random_key(seed, each.id))
         assert 0 < len(sample) <= 10 and ids(sample) == ids(drawn[: len(sample)])
@@ -165,7 +165,7 @@ def test_choose_sample_keeps_length_distribution_of_corpus():
     units = [unit(i, float(i), size=30 if i % 2 else 2) for i in range(100)]
     drawn = Counter()
     for seed in range(600):
-        options = Options(n=24, sample=0.5, budget=200, seed=seed)
+        options = Options(n=24, random_share=0.5, budget=200, seed=seed)
         selection = options.selection()
         selection.add(units)
         tasks, sample = choose(selection, options)

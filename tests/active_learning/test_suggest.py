@@ -31,23 +31,23 @@ TEXTS = ["Anna saw Bonn", "Bonn came", "It", "Élan 🙂 Bonn", "saw Anna saw", 
 
 
 def enumerated(nlp, text):
-    """All analyses of a short text, each with its probability."""
-    (analyses,) = nlp.get_pipe("crf_ner").nbest([nlp.make_doc(text)], 50)
-    assert math.fsum(each.probability for each in analyses) == pytest.approx(1, abs=1e-6)
+    """All labelings of a short text, each with its probability."""
+    (labelings,) = nlp.get_pipe("crf_ner").nbest([nlp.make_doc(text)], 50)
+    assert math.fsum(each.probability for each in labelings) == pytest.approx(1, abs=1e-6)
     return [
         ({(e.start_char, e.end_char, e.label_) for e in each.ents}, each.probability)
-        for each in analyses
+        for each in labelings
     ]
 
 
 def by_definition(strategy, nlp, text):
-    analyses, T = enumerated(nlp, text), len(nlp.make_doc(text))
-    p = [each for _, each in analyses]
+    labelings, T = enumerated(nlp, text), len(nlp.make_doc(text))
+    p = [each for _, each in labelings]
     if strategy == "entropy":
         return -math.fsum(each * math.log(each) for each in p if each) / T
-    best = analyses[0][0]
-    spans = {span for ents, _ in analyses for span in ents}
-    probability = {s: math.fsum(q for ents, q in analyses if s in ents) for s in spans}
+    best = labelings[0][0]
+    spans = {span for ents, _ in labelings for span in ents}
+    probability = {s: math.fsum(q for ents, q in labelings if s in ents) for s in spans}
     missed = math.fsum(p for s, p in probability.items() if s not in best and p >= 0.01)
     return (missed + math.fsum(1 - probability[s] for s in best)) / T
 
@@ -64,7 +64,9 @@ def test_rank_texts_scores_match_enumeration(unsure, strategy):
     scores = [by_definition(strategy, unsure, text) for text in TEXTS]
     assert [unit.text for unit in units] == TEXTS  # no score is of another text
     assert [unit.score for unit in units] == pytest.approx(scores, abs=1e-5)
-    selection = Options(n=len(TEXTS), sample=0, repeats=0, strategy=strategy).selection()
+    selection = Options(
+        n=len(TEXTS), random_share=0, max_per_surface=0, strategy=strategy
+    ).selection()
     selection.add(units)
     best_first = sorted(zip(scores, TEXTS), reverse=True)
     assert [unit.text for unit in selection.ranked] == [text for _, text in best_first]
@@ -78,9 +80,9 @@ def test_rank_texts_spans_match_enumerated_uncertain_spans(unsure, temperature):
     asked = {(unit.text, unit.question): unit for unit in only(found)}
     expected, highest = {}, 0.0
     for text in TEXTS:
-        analyses = enumerated(nlp, text)
-        for span in {span for ents, _ in analyses for span in ents}:
-            p = math.fsum(q for ents, q in analyses if span in ents)
+        labelings = enumerated(nlp, text)
+        for span in {span for ents, _ in labelings for span in ents}:
+            p = math.fsum(q for ents, q in labelings if span in ents)
             highest = max(highest, p)
             if 0.05 <= p <= 0.95:
                 expected[text, span] = 0.5 - abs(p - 0.5)
@@ -142,7 +144,7 @@ def test_rank_texts_docs_ignore_existing_sentence_starts(unsure, starts):
     assert [unit.text for unit in units] == ["Anna saw Bonn now.", "It came to Bonn!"]
 
 
-def test_rank_texts_short_sentences_join_a_neighbour(unsure):
+def test_rank_texts_short_sentences_join_a_neighbor(unsure):
     long, other = "Anna saw Bonn and Zoë.", "It came to Bonn!"
     expected = {
         f"{long} (ref 31)": [f"{long} (ref 31)"],
@@ -177,7 +179,7 @@ def test_surface_is_equal_if_only_numbers_or_case_differ(one, other, same):
 def test_selection_has_few_texts_whose_most_uncertain_span_differs_by_its_number(unsure):
     found, _ = rank_texts(unsure, [f"{n}" for n in range(10, 17)], Options())
     assert [unit.surface for unit in only(found)] == ["0"] * 7
-    selection = Options(n=7, sample=0, repeats=2).selection()
+    selection = Options(n=7, random_share=0, max_per_surface=2).selection()
     selection.add(only(found))
     assert len(selection.ranked) == 2
 
@@ -389,11 +391,11 @@ def read_lines(path):
 @pytest.mark.parametrize("shard_size", [1, 100])
 @pytest.mark.parametrize("unit", ["docs", "sentences", "spans"])
 def test_every_document_is_counted(model, loop, tmp_path, unit, shard_size):
-    options = Options(n=5, unit=unit, sample=0.4, budget=30)
+    options = Options(n=5, unit=unit, random_share=0.4, budget=30)
     settings = Settings(shard_size=shard_size)
     summary = suggest(model, [write_corpus(tmp_path)], tmp_path / "out", options, settings)
     assert (summary["documents"], summary["errors"], summary["blank"]) == (12, 2, 1)
-    parts = ("tasks", "sample", "duplicates", "over_budget", "over_repeats", "not_chosen")
+    parts = ("tasks", "sample", "duplicates", "over_budget", "over_max_per_surface", "not_chosen")
     assert summary["units"] == sum(summary[name] for name in parts)
     if unit != "spans":  # the one of two equal texts that is not chosen is a duplicate
         assert summary["empty"] == 2 and summary["units"] == 8
@@ -432,7 +434,7 @@ def test_suggest_refuses_wrong_arguments_before_any_work(
 
 def test_suggest_counts_the_tokens_of_the_median_task(model, loop, tmp_path):
     (tmp_path / "texts.txt").write_text("Anna\nAnna saw Bonn \x0b now\nIt came to Bonn and so on\n")
-    options = Options(sample=0)
+    options = Options(random_share=0)
     summary = suggest(model, [tmp_path / "texts.txt"], tmp_path / "out", options)
     assert (summary["tokens"], summary["median_tokens"]) == (1 + 5 + 7, 4)
 
@@ -441,7 +443,7 @@ def test_suggest_progress_matches_file_sizes(model, loop, tmp_path):
     (tmp_path / "in").mkdir()
     for name in "ab":
         (tmp_path / "in" / f"{name}.txt").write_text("".join(f"{text}\n" for text in TEXTS))
-    options, settings, seen = Options(n=50, repeats=0), Settings(shard_size=7), []
+    options, settings, seen = Options(n=50, max_per_surface=0), Settings(shard_size=7), []
     inputs = [tmp_path / "in"]
     suggest(model, inputs, tmp_path / "out", options, settings, on_progress=seen.append)
     total = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
@@ -456,7 +458,7 @@ def test_suggest_output_is_independent_of_shard_size(model, loop, tmp_path):
     for shard_size in (1, 4):
         out = tmp_path / f"out{shard_size}"
         settings = Settings(shard_size=shard_size)
-        suggest(model, [write_corpus(tmp_path)], out, Options(n=4, sample=0.5), settings)
+        suggest(model, [write_corpus(tmp_path)], out, Options(n=4, random_share=0.5), settings)
         outputs.append([[t["meta"]["task_id"] for t in read_lines(out / f"{name}.jsonl")]
                         for name in ("tasks", "sample")])  # fmt: skip
     assert outputs[0] == outputs[1]
@@ -465,7 +467,7 @@ def test_suggest_output_is_independent_of_shard_size(model, loop, tmp_path):
 def test_suggest_sufficient_budget_keeps_choice(model, loop, tmp_path):
     found = []
     for budget in (None, 10**6):
-        out, options = tmp_path / f"out{budget}", Options(n=4, sample=0.5, budget=budget)
+        out, options = tmp_path / f"out{budget}", Options(n=4, random_share=0.5, budget=budget)
         summary = suggest(model, [write_corpus(tmp_path)], out, options)
         assert (summary["tasks"], summary["sample"], summary["over_budget"]) == (2, 2, 0)
         found.append([read_lines(out / f"{name}.jsonl") for name in ("tasks", "sample")])
@@ -485,12 +487,17 @@ def test_units_that_the_limit_of_repeats_leaves_out_are_counted(
     """The only uncertain span is a number: each text has the same one."""
     (tmp_path / "texts.txt").write_text("".join(f"{n}\n" for n in range(10, 22)), "utf-8")
     settings = Settings(shard_size=shard_size)
-    for n, repeats, tasks, over in ((9, 4, 4, 8), (9, 0, 9, 0), (4, 4, 4, 0), (12, 0, 12, 0)):
-        out = tmp_path / f"{n} {repeats}"
-        options = Options(n=n, sample=0, repeats=repeats, budget=budget)
+    for n, max_per_surface, tasks, over in (
+        (9, 4, 4, 8),
+        (9, 0, 9, 0),
+        (4, 4, 4, 0),
+        (12, 0, 12, 0),
+    ):
+        out = tmp_path / f"{n} {max_per_surface}"
+        options = Options(n=n, random_share=0, max_per_surface=max_per_surface, budget=budget)
         summary = suggest(model, [tmp_path / "texts.txt"], out, options, settings)
         chosen = min(tasks, budget or tasks)
-        names = ("tasks", "over_repeats", "over_budget", "not_chosen")
+        names = ("tasks", "over_max_per_surface", "over_budget", "not_chosen")
         expected = (chosen, over, tasks - chosen, 12 - tasks - over)
         assert tuple(summary[name] for name in names) == expected
 
@@ -505,7 +512,7 @@ def asked_again(model, folder, docs, texts, unit):
     (folder / "pool.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
     tasks = []
     for name, known in (("all", frozenset()), ("rest", known_ids(model, folder, docs, unit))):
-        options = Options(n=1000, unit=unit, sample=0, repeats=0, exclude=known)
+        options = Options(n=1000, unit=unit, random_share=0, max_per_surface=0, exclude=known)
         summary = suggest(model, [folder / "pool.jsonl"], folder / name, options)
         tasks.append({(t["text"], *((t["spans"][0]["start"], t["spans"][0]["end"],
                        t["spans"][0]["label"]) if unit == "spans" else ()))
@@ -536,7 +543,7 @@ def test_suggest_texts_differing_in_outer_whitespace_are_duplicates(model, unsur
     texts = [f"{text}{end}" for text in TEXTS for end in ("", " ", "\n")]
     lines = (json.dumps({"text": text}) + "\n" for text in texts)
     (tmp_path / "pool.jsonl").write_text("".join(lines))
-    options = Options(n=1000, unit="docs", sample=0.3, repeats=0)
+    options = Options(n=1000, unit="docs", random_share=0.3, max_per_surface=0)
     summary = suggest(model, [tmp_path / "pool.jsonl"], tmp_path / "out", options)
     different = {text.strip() for text in texts}
     asked = [
@@ -582,7 +589,7 @@ def test_suggest_excludes_annotated_sentences(model, unsure, loop, tmp_path):
 
 def test_annotated_ids_empty_group_counts_under_key_of_component(tmp_path):
     nlp = spacy.blank("en")
-    key = nlp.add_pipe("crf_ner", config={"entities": "overlapping"}).entities_key
+    key = nlp.add_pipe("crf_ner", config={"overlap": True}).entities_key
     docs = [nlp.make_doc("It came"), nlp.make_doc("Bonn")]
     docs[0].spans[key], docs[1].spans["other"] = [], []
     DocBin(docs=docs).to_disk(tmp_path / "known.spacy")
@@ -592,7 +599,7 @@ def test_annotated_ids_empty_group_counts_under_key_of_component(tmp_path):
 def test_annotated_ids_uses_spans_key_of_named_component(tmp_path):
     nlp = spacy.blank("en")
     for name in ("a", "b"):
-        nlp.add_pipe("crf_ner", name, config={"entities": "overlapping", "spans_key": name})
+        nlp.add_pipe("crf_ner", name, config={"overlap": True, "spans_key": name})
     docs = [nlp.make_doc("It came"), nlp.make_doc("Bonn")]
     docs[0].spans["a"], docs[1].spans["b"] = [], []
     DocBin(docs=docs).to_disk(tmp_path / "known.spacy")
@@ -711,7 +718,7 @@ def test_suggest_writes_non_json_ids_as_text(model, loop, tmp_path, tool, value,
     parquet.write_table(table, tmp_path / "texts.parquet")
     settings = Settings(max_characters=2000)
     inputs = [tmp_path / "texts.parquet"]
-    suggest(model, inputs, tmp_path / "out", Options(n=2, sample=0.5), settings, tool=tool)
+    suggest(model, inputs, tmp_path / "out", Options(n=2, random_share=0.5), settings, tool=tool)
     suffix = "json" if tool == "label-studio" else "jsonl"
     tasks, sample = (
         (tmp_path / "out" / f"{name}.{suffix}").read_text("utf-8") for name in ("tasks", "sample")
@@ -755,9 +762,9 @@ def test_identify_is_stable_across_runs():
         (Options(unit="words"), "jsonl"),
         (Options(strategy="best"), "jsonl"),
         (Options(n=0), "jsonl"),
-        (Options(sample=1.5), "jsonl"),
+        (Options(random_share=1.5), "jsonl"),
         (Options(budget=0), "jsonl"),
-        (Options(repeats=-1), "jsonl"),
+        (Options(max_per_surface=-1), "jsonl"),
         (Options(), "paper"),
         (Options(unit="spans"), "doccano"),
     ],
@@ -782,5 +789,7 @@ def test_suggest_two_processes_match_one_process(model, tmp_path):
 def test_suggest_reads_records_written_by_annotate(model, loop, tmp_path):
     rows = [{"id": i, "text": text, "entities": []} for i, text in enumerate(TEXTS)]
     srsly.write_jsonl(tmp_path / "in.jsonl", rows)
-    summary = suggest(model, [tmp_path / "in.jsonl"], tmp_path / "out", Options(n=3, sample=0))
+    summary = suggest(
+        model, [tmp_path / "in.jsonl"], tmp_path / "out", Options(n=3, random_share=0)
+    )
     assert (summary["documents"], summary["errors"], summary["tasks"]) == (len(TEXTS), 0, 3)

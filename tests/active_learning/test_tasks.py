@@ -31,7 +31,9 @@ def tasks_of(folder, tool):
 def suggested(model, tmp_path, tool, unit):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     out = tmp_path / "tasks"
-    suggest(model, [tmp_path / "texts.txt"], out, Options(n=50, unit=unit, sample=0), tool=tool)
+    suggest(
+        model, [tmp_path / "texts.txt"], out, Options(n=50, unit=unit, random_share=0), tool=tool
+    )
     return tasks_of(out, tool)
 
 
@@ -239,7 +241,7 @@ def test_doccano_ambiguous_offsets_are_read_as_utf16(tmp_path):
 def test_doccano_tasks_write_input_id_as_source_id(model, loop, tmp_path):
     row = {"id": 7, "text": "Anna saw Bonn now. It came to Bonn."}
     (tmp_path / "texts.jsonl").write_text(json.dumps(row), encoding="utf-8")
-    options = Options(unit="sentences", sample=0)
+    options = Options(unit="sentences", random_share=0)
     suggest(model, [tmp_path / "texts.jsonl"], tmp_path / "tasks", options, tool="doccano")
     tasks = tasks_of(tmp_path / "tasks", "doccano")
     assert [(task.get("id"), task["source_id"]) for task in tasks] == [(None, 7)] * 2

@@ -90,6 +90,8 @@ def test_predict_changed_text_prints_error(monkeypatch: pytest.MonkeyPatch) -> N
 def test_distilled_docs_have_the_text_of_the_record() -> None:
     nlp = finding_john()
     items = [Item(1, {"text": text}, "", 0) for text in (SHIFTED, KEPT)]
-    pupils = [_tokenize(nlp, item, item.row["text"], 100) for item in items if item.row]
-    assert pupils[0] == [] and "the tokenizer changes the text" in items[0].reason
-    assert [pupil.gold.text.rstrip() for pupil in pupils[1]] == [KEPT] and not items[1].reason
+    student_docs = [_tokenize(nlp, item, item.row["text"], 100) for item in items if item.row]
+    assert student_docs[0] == [] and "the tokenizer changes the text" in items[0].reason
+    assert [student_doc.gold.text.rstrip() for student_doc in student_docs[1]] == [
+        KEPT
+    ] and not items[1].reason

@@ -430,7 +430,7 @@ def test_annotate_document_over_max_length_matches_whole_text(nlp, model, tmp_pa
     text = " ".join(TEXTS * 4)
     assert len(text) > nlp.max_length * 3
     (tmp_path / "a.txt").write_text(text)
-    settings = Settings(whole_files=True)
+    settings = Settings(doc_per_file=True)
     annotate(model, [tmp_path / "a.txt"], tmp_path / "out", settings, workers=1)
     (record,) = records(tmp_path / "out")
     assert record["text"] == text

@@ -26,7 +26,7 @@ from spacy.tokens import Doc, DocBin, Span
 
 from spacy_crf_ner.annotate import Settings, readers, storage
 from spacy_crf_ner.annotate.inputs import Source, find_sources
-from spacy_crf_ner.annotate.readers import Item, require_text_column, schema_of
+from spacy_crf_ner.annotate.readers import Item, check_text_column, schema_of
 from spacy_crf_ner.annotate.storage import StorageError, locate
 from spacy_crf_ner.data import lines as text_lines
 
@@ -127,27 +127,27 @@ def test_read_txt_empty_file_returns_no_rows(tmp_path: Path, content: bytes) -> 
 
 @pytest.mark.parametrize("packed", PACKERS)
 @pytest.mark.parametrize("text", ["", "a\r\nb\n\n", "\ufeff inside \ufeff", "🎉\0\u2028", "\n"])
-def test_read_txt_whole_files_keeps_content(tmp_path: Path, packed: str, text: str) -> None:
+def test_read_txt_doc_per_file_keeps_content(tmp_path: Path, packed: str, text: str) -> None:
     path = tmp_path / f"a.txt.{packed}".rstrip(".")
     for mark in (b"", BOM_UTF8):
         source = make(path, mark + text.encode())
-        (item,) = checked(source, whole_files=True)
+        (item,) = checked(source, doc_per_file=True)
         expected = text if mark else text.removeprefix("\ufeff")
         row = {"text": expected, "id": str(path)}
         assert item == Item(None, row, "", source.size, str(path))
 
 
-def test_read_jsonl_ignores_whole_files(tmp_path: Path) -> None:
+def test_read_jsonl_ignores_doc_per_file(tmp_path: Path) -> None:
     source = make(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text": "b"}\n')
-    assert [row["text"] for row in rows(source, whole_files=True)] == ["a", "b"]
+    assert [row["text"] for row in rows(source, doc_per_file=True)] == ["a", "b"]
 
 
 @pytest.mark.parametrize("content", [b"a\xff", b"a" * 101])
-def test_read_txt_whole_files_unreadable_file_returns_reason(
+def test_read_txt_doc_per_file_unreadable_file_returns_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     monkeypatch.setattr(readers, "MAX_LINE", 100)
-    (item,) = checked(make(tmp_path / "a.txt", content), whole_files=True)
+    (item,) = checked(make(tmp_path / "a.txt", content), doc_per_file=True)
     assert item.line is None and item.row is None and "expected" in item.reason
 
 
@@ -157,7 +157,7 @@ def test_read_txt_utf_16_returns_reason(tmp_path: Path, encoding: str, whole: bo
     content = (
         "\ufeffa\nb\n".encode(encoding) if encoding == "utf-16-be" else "a\nb\n".encode(encoding)
     )
-    (item,) = checked(make(tmp_path / "a.txt", content), whole_files=whole)
+    (item,) = checked(make(tmp_path / "a.txt", content), doc_per_file=whole)
     assert item.line is None
     assert item.reason == "the file is unreadable: expected UTF-8, got UTF-16"
 
@@ -721,7 +721,7 @@ def test_read_line_over_max_length_memory_stays_bounded(
     source = make(tmp_path / f"a.{kind}", b"text\n" + b"x" * 50 * 2**16 + b"\n{}\n")
     tracemalloc.start()
     try:
-        count = sum(1 for _ in read(source, whole_files=whole))
+        count = sum(1 for _ in read(source, doc_per_file=whole))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -794,7 +794,7 @@ def test_read_randomly_damaged_file_does_not_raise(tmp_path: Path, kind: str) ->
         items = checked(find(path))
         counts.add(len(items))
         try:
-            require_text_column(find(path), "text")
+            check_text_column(find(path), "text")
         except ValueError as problem:
             assert "--text-column" in str(problem)
     assert len(counts) > 1
@@ -864,18 +864,18 @@ HEADERS = {
 def test_require_text_column_missing_column_raises(tmp_path: Path, name: str) -> None:
     source = make(tmp_path / name, HEADERS[name])
     with pytest.raises(ValueError) as problem:
-        require_text_column(source, "text")
+        check_text_column(source, "text")
     assert str(problem.value) == (
         f"{source.name}: expected a column 'text', got the columns body, id. Set --text-column."
     )
-    require_text_column(source, "body")
+    check_text_column(source, "body")
 
 
 def test_require_text_column_missing_parquet_column_raises(tmp_path: Path) -> None:
     pq.write_table(pa.table({"body": pa.array([], pa.string())}), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="expected a column 'text', got the columns body"):
-        require_text_column(find(tmp_path / "a.parquet"), "text")
-    require_text_column(find(tmp_path / "a.parquet"), "body")
+        check_text_column(find(tmp_path / "a.parquet"), "text")
+    check_text_column(find(tmp_path / "a.parquet"), "body")
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -883,7 +883,7 @@ def test_require_text_column_missing_parquet_column_raises(tmp_path: Path) -> No
 def test_require_text_column_skips_damaged_file(tmp_path: Path, kind: str, content: bytes) -> None:
     path = tmp_path / f"a.{kind}"
     path.write_bytes(content)
-    require_text_column(find(path), "anything")
+    check_text_column(find(path), "anything")
 
 
 def test_read_uses_configured_column_names(tmp_path: Path) -> None:

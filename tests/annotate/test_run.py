@@ -82,16 +82,16 @@ def model(nlp, saved, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def precisions(monkeypatch):
-    """The precisions that shards were annotated in; "auto" is `precisions.auto`."""
+def dtypes(monkeypatch):
+    """The dtypes that shards were annotated in; "auto" is `dtypes.auto`."""
 
-    class Precisions(list):
+    class Dtypes(list):
         auto = "fp32"
 
-    seen = Precisions()
+    seen = Dtypes()
 
     def annotate(shard, gpu_id, *, settings, **others):
-        seen.append(settings.precision)
+        seen.append(settings.dtype)
         return annotate_shard(shard, gpu_id, settings=settings, **others)
 
     annotate_shard = module.annotate_shard
@@ -251,29 +251,29 @@ def test_run_reserved_or_equal_column_names_raise(model, corpus, tmp_path, colum
         execute(model, corpus, tmp_path / "out", text_column=columns[0], id_column=columns[1])
 
 
-def test_auto_precision_is_resolved_once_for_all_shards(model, corpus, tmp_path, precisions):
+def test_auto_dtype_is_resolved_once_for_all_shards(model, corpus, tmp_path, dtypes):
     output, engine = tmp_path / "out", Loop(OSError("full"), after=2)
     with pytest.raises(OSError, match="full"):
-        execute(model, corpus, output, engine, precision="auto")
-    assert fingerprint_of(output)["precision"] == "fp32"
-    precisions.auto = "bf16"  # on another machine
-    assert execute(model, corpus, output, precision="auto", resume=True)["shards"] == 5
-    assert precisions == ["fp32"] * 5
-    execute(model, corpus, output, precision="auto", restart=True)
-    assert precisions[5:] == ["bf16"] * 5
-    assert fingerprint_of(output)["precision"] == "bf16"
+        execute(model, corpus, output, engine, dtype="auto")
+    assert fingerprint_of(output)["dtype"] == "fp32"
+    dtypes.auto = "bf16"  # on another machine
+    assert execute(model, corpus, output, dtype="auto", resume=True)["shards"] == 5
+    assert dtypes == ["fp32"] * 5
+    execute(model, corpus, output, dtype="auto", restart=True)
+    assert dtypes[5:] == ["bf16"] * 5
+    assert fingerprint_of(output)["dtype"] == "bf16"
 
 
-def test_auto_precision_of_a_saved_pipeline_is_resolved_too(model, corpus, tmp_path, precisions):
+def test_auto_dtype_of_a_saved_pipeline_is_resolved_too(model, corpus, tmp_path, dtypes):
     execute(model, corpus, tmp_path / "one")
-    assert precisions == [None] * 5
+    assert dtypes == [None] * 5
     config = Path(model, "config.cfg")
-    config.write_text(config.read_text() + '\n[nlp.x]\nprecision = "auto"\n')
+    config.write_text(config.read_text() + '\n[nlp.x]\ndtype = "auto"\n')
     execute(model, corpus, tmp_path / "two")
-    assert precisions[5:] == ["fp32"] * 5
+    assert dtypes[5:] == ["fp32"] * 5
 
 
-def test_load_model_returns_precision_of_transformer(tiny_transformer, monkeypatch):
+def test_load_model_returns_dtype_of_transformer(tiny_transformer, monkeypatch):
     from spacy_crf_ner import accelerate
 
     nlp = spacy.blank("en")

@@ -287,7 +287,7 @@ def test_measure_returns_scores_and_parameter_count(decoder, corpus, tmp_path):
 def test_the_threshold_of_the_f_score_is_fitted_on_dev(corpus, tmp_path):
     nlp = spacy.blank("en")
     model = {"hidden_width": 8, "tok2vec": TOK2VEC}
-    config = {"model": model, "decode": "f_score", "span_threshold": 0.4}
+    config = {"model": model, "decode": "max_expected_f", "f_score_threshold": 0.4}
     nlp.add_pipe("crf_ner", name="ner", config=config)
     nlp.config["paths"].update(train=str(corpus / "train.spacy"), dev=str(corpus / "dev.spacy"))
     train(nlp, make_examples(nlp), steps=10)

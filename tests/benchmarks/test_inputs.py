@@ -19,7 +19,7 @@ from benchmark_distill import distillation
 from benchmark_labels import labels
 from benchmark_overlapping import overlapping
 from benchmark_speed import _Comparison, _prepared, recipes
-from inputs import of_transformer, require_same
+from inputs import check_same, of_transformer
 
 
 @pytest.fixture
@@ -44,22 +44,22 @@ def test_require_same_changed_content_raises(tmp_path: Path) -> None:
     folder, out = tmp_path / "folder", tmp_path / "out"
     (folder / "deeper").mkdir(parents=True)
     (folder / "deeper" / "train.txt").write_text("one")
-    require_same(out, {"corpus": folder, "file": folder / "deeper" / "train.txt"})
+    check_same(out, {"corpus": folder, "file": folder / "deeper" / "train.txt"})
     written = (out / "inputs.json").stat().st_ino
-    require_same(out, {"corpus": folder})
+    check_same(out, {"corpus": folder})
     (folder / ".hidden").write_text("left out")
-    require_same(out, {"corpus": folder})
+    check_same(out, {"corpus": folder})
     assert (out / "inputs.json").stat().st_ino == written  # not written again
-    require_same(out, {"other": folder})
+    check_same(out, {"other": folder})
     (folder / "deeper" / "train.txt").write_text("two")
     with another("corpus"):
-        require_same(out, {"corpus": folder})
-    require_same(tmp_path / "new", {"corpus": folder})
+        check_same(out, {"corpus": folder})
+    check_same(tmp_path / "new", {"corpus": folder})
 
 
 def test_require_same_missing_input_raises_without_writing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"gmb: expected the corpus gmb, got nothing"):
-        require_same(tmp_path / "out", {"corpus gmb": tmp_path / "gmb"})
+        check_same(tmp_path / "out", {"corpus gmb": tmp_path / "gmb"})
     assert not (tmp_path / "out").exists()
 
 

@@ -816,8 +816,8 @@ def test_statistics_match_manual_counts() -> None:
         "lengths": {"1": 1, "2": 2},
         "overlapping": 0,
         "overlapping_same_label": 0,
-        "layers": {"LOC": [2], "PER": [1]},
-        "layer_shares": [1.0, 1.0, 1.0],
+        "levels": {"LOC": [2], "PER": [1]},
+        "level_shares": [1.0, 1.0, 1.0],
     }
     assert statistics["dev"].docs == statistics["dev"].sentences == statistics["dev"].entities == 1
 
@@ -996,7 +996,7 @@ def install(folder: Path, config: Path) -> str:
 def test_read_settings_sourced_components_match_source_pipeline(
     kind: str, tiny_transformer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {"scheme": "io", "entities": "overlapping", "spans_key": "ents"}
+    given = {"scheme": "io", "overlap": True, "spans_key": "ents"}
     path = config_file(tmp_path, tiny_transformer, 50, **given)
     expected = read_settings(path)
     source = str(tmp_path)
@@ -1020,7 +1020,7 @@ def test_read_settings_sourced_components_match_source_pipeline(
 def test_read_settings_sourced_component_has_saved_changes_of_settings(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     model = {"hidden_width": 8, "tok2vec": TOK2VEC}
-    ner: Any = nlp.add_pipe("crf_ner", config={"entities": "overlapping", "model": model})
+    ner: Any = nlp.add_pipe("crf_ner", config={"overlap": True, "model": model})
     ner.spans_key, ner.incorrect_spans_key = "ents", "wrong"
     nlp.to_disk(tmp_path / "source")
     config = spacy.blank("en").config

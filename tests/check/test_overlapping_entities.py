@@ -111,7 +111,7 @@ def test_annotated_labels_are_compared_with_the_spans() -> None:
 # Statistics
 
 
-def test_overlaps_and_layers_are_counted() -> None:
+def test_overlaps_and_levels_are_counted() -> None:
     docs = [
         make(
             "the son of the mayor of Ems here",
@@ -128,14 +128,14 @@ def test_overlaps_and_layers_are_counted() -> None:
     s = check(docs, settings=SETTINGS).statistics["train"]
     # PER 0:7 is outside of 0:2 and 3:7, and this one of 3:5. LOC 6:7 is in two of these.
     assert (s.overlapping, s.overlapping_same_label) == (5, 4)
-    assert s.layers == {"PER": {0: 1, 1: 2, 2: 1}, "LOC": {0: 4}}
-    assert [s.layer_share(n) for n in (1, 2, 3)] == [5 / 8, 7 / 8, 1]
-    assert s.to_dict()["layers"] == {"LOC": [4], "PER": [1, 2, 1]}
+    assert s.levels == {"PER": {0: 1, 1: 2, 2: 1}, "LOC": {0: 4}}
+    assert [s.level_share(n) for n in (1, 2, 3)] == [5 / 8, 7 / 8, 1]
+    assert s.to_dict()["levels"] == {"LOC": [4], "PER": [1, 2, 1]}
     assert s.labels == {"PER": 4, "LOC": 4}
     assert s.label_tokens == {"PER": 7, "LOC": 4}  # each token once
     assert (s.entities, s.empty_sentences, s.missing) == (8, 1, 0)
     empty = check([], settings=SETTINGS).statistics["train"]
-    assert empty.layer_share(1) == 0 and json.dumps(empty.to_dict())
+    assert empty.level_share(1) == 0 and json.dumps(empty.to_dict())
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -156,13 +156,13 @@ def test_statistics_match_pairwise_comparison(seed: int) -> None:
             overlapping += bool(labels)
             same += label in labels
         for label in deepest:
-            # The number of layers is the largest number of entities at one token.
+            # The number of levels is the largest number of entities at one token.
             depths = [sum(t in own for own, name in tokens if name == label) for t in range(12)]
             deepest[label] = max(deepest[label], *depths)
     s = check(docs, settings=SETTINGS).statistics["train"]
     assert (s.overlapping, s.overlapping_same_label) == (overlapping, same)
-    assert {label: len(counts) for label, counts in s.layers.items()} == deepest
-    assert {label: counts.total() for label, counts in s.layers.items()} == s.labels
+    assert {label: len(counts) for label, counts in s.levels.items()} == deepest
+    assert {label: counts.total() for label, counts in s.levels.items()} == s.labels
 
 
 # The config and the command
@@ -172,8 +172,8 @@ def test_read_settings_overlapping_entities_returns_spans_key(tmp_path: Path) ->
     config = spacy.util.load_config(ROOT / "configs" / "cnn.cfg")
     for settings, key in (
         ({"spans_key": "mine"}, None),
-        ({"entities": "overlapping"}, "sc"),
-        ({"entities": "overlapping", "spans_key": "mine"}, "mine"),
+        ({"overlap": True}, "sc"),
+        ({"overlap": True, "spans_key": "mine"}, "mine"),
     ):
         config["components"]["ner"].update(settings)
         config.to_disk(tmp_path / "config.cfg")
@@ -182,7 +182,7 @@ def test_read_settings_overlapping_entities_returns_spans_key(tmp_path: Path) ->
             del config["components"]["ner"][each]
 
 
-def test_the_command_prints_layers(tmp_path: Path) -> None:
+def test_the_command_prints_levels(tmp_path: Path) -> None:
     docs = [make(f"mayor{i} of Ems", (0, 3, "PER"), (0, 1, "PER"), (2, 3, "LOC")) for i in range(9)]
     docs += [make("he came", (0, 1, "PER"))]
     DocBin(docs=docs).to_disk(tmp_path / "train.spacy")
@@ -196,9 +196,9 @@ def test_the_command_prints_layers(tmp_path: Path) -> None:
         ["entities", "28"],
         ["overlapping", "27 (96.4%)"],
         ["overlapping their label", "18 (64.3%)"],
-        ["in 1 layer per label", "67.9%"],
-        ["in 2 layers per label", "100.0%"],
-        ["in 3 layers per label", "100.0%"],
+        ["in 1 level per label", "67.9%"],
+        ["in 2 levels per label", "100.0%"],
+        ["in 3 levels per label", "100.0%"],
         ["PER", "19", "28", "2"],
         ["LOC", "9", "9", "1"],
     ):
@@ -206,11 +206,11 @@ def test_the_command_prints_layers(tmp_path: Path) -> None:
     # Without the key, the entities are not found, and the advice names it.
     result = CliRunner().invoke(app, run)
     assert result.exit_code == 1 and "doc.spans of --spans-key" in " ".join(result.output.split())
-    assert "layer" not in result.output
+    assert "level" not in result.output
     result = CliRunner().invoke(app, [*run, "--spans-key", "sc", "--json"])
     statistics = json.loads(result.output)["statistics"]["train"]
-    assert statistics["layers"] == {"LOC": [9], "PER": [10, 9]}
-    assert statistics["layer_shares"] == [pytest.approx(19 / 28), 1, 1]
+    assert statistics["levels"] == {"LOC": [9], "PER": [10, 9]}
+    assert statistics["level_shares"] == [pytest.approx(19 / 28), 1, 1]
 
 
 def test_check_two_labels_of_one_span_are_not_conflicting() -> None:
@@ -223,7 +223,7 @@ def test_check_two_labels_of_one_span_are_not_conflicting() -> None:
 @pytest.mark.torch
 def test_read_settings_sourced_component_returns_its_spans_key(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"entities": "overlapping", "spans_key": "verbs"})
+    nlp.add_pipe("crf_ner", config={"overlap": True, "spans_key": "verbs"})
     nlp.config.to_disk(tmp_path / "config.cfg")
     config = tmp_path / "train.cfg"
     for component, source in (("", tmp_path), ('component = "crf_ner"', tmp_path), ("", "gone")):

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from spacy_crf_ner.cli import COMMANDS, app, main
 from spacy_crf_ner.cli.gold_corpus import annotate_examples
 from spacy_crf_ner.input_error import CorpusError, InputError
-from spacy_crf_ner.training.config_file import require_corpora
+from spacy_crf_ner.training.config_file import check_corpora
 
 HERE = Path(__file__).parents[1]
 ROOT = HERE.parent
@@ -454,10 +454,10 @@ def test_require_corpora_accepts_other_readers_without_path() -> None:
         Config(own),
         Config({"corpora": {"dev": 1}}),
     ):
-        require_corpora(config)
+        check_corpora(config)
     config = load_config(ROOT / "configs" / "char.cfg", {"paths.train": "x"}, interpolate=False)
     with pytest.raises(InputError, match=r"\[corpora.dev\] path: expected"):
-        require_corpora(config)
+        check_corpora(config)
 
 
 def test_invalid_config_prints_error_without_traceback(

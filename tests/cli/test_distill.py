@@ -42,7 +42,7 @@ def test_distill_passes_several_texts_and_teachers(called: dict[str, Any]) -> No
     teachers, texts, output, config, settings = called["args"]
     assert (teachers, texts, output) == (["one", "two"], ["a.txt", "b/"], "out")
     assert (config, called["weight"], called["temperature"]) == ("char.cfg", 0.8, 1.0)
-    assert (settings.text_column, settings.precision) == ("body", "fp32")
+    assert (settings.text_column, settings.dtype) == ("body", "fp32")
     assert (called["gpu_ids"], called["dev"], called["gold"]) == ([0, 1], Path("dev.spacy"), None)
 
 
@@ -65,7 +65,7 @@ def test_documents_with_errors_give_exit_code_2(called: dict[str, Any]) -> None:
         ("out --teacher one", "expected INPUT, --gold or both, got only OUTPUT, out"),
         ("in.txt out --teacher one --resume --restart", "expected one of --resume and --restart"),
         ("in.txt out", "Missing option '--teacher'"),
-        ("in.txt out --teacher one --precision fp8", "expected one of auto|fp32"),
+        ("in.txt out --teacher one --dtype fp8", "expected one of auto|fp32"),
     ],
 )
 def test_distill_bad_usage_prints_error(words: str, message: str, called: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ def folder(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def make() -> Language:
         nlp = spacy.blank("en")
-        config = {"model": {"hidden_width": 16, "tok2vec": TOK2VEC}, "entities": "overlapping"}
+        config = {"model": {"hidden_width": 16, "tok2vec": TOK2VEC}, "overlap": True}
         nlp.add_pipe("crf_ner", name="ner", config=config).add_label("ORG")  # type: ignore[attr-defined]
         train(nlp, [Example(Doc(nlp.vocab, words=WORDS), annotated(nlp.vocab, LEARNED))], steps=60)
         doc = nlp(Doc(nlp.vocab, words=WORDS))
@@ -81,7 +81,7 @@ def test_calibrate_overlapping_entities_saves_pipeline(folder: Path, tmp_path: P
     assert "Entities: 12; 0 were left out" in output
     nlp = spacy.load(tmp_path / "new")
     pipe: Any = nlp.get_pipe("ner")
-    assert pipe.temperature > 1.0 and pipe.decode == "f_score"
+    assert pipe.temperature > 1.0 and pipe.decode == "max_expected_f"
 
 
 def test_calibrate_overlapping_with_recall_prints_error(folder: Path, tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_calibrate_overlapping_with_recall_prints_error(folder: Path, tmp_path: 
     assert code == 1 and not (tmp_path / "new").exists()
     (error,) = [line for line in output.splitlines() if line.startswith("Error: ")]
     assert error == (
-        "Error: [ner] promises: expected a component with entities = \"flat\", got 'overlapping'. "
-        "Calibrate without promises of recall, precision or analyses, or train flat entities."
+        "Error: [ner] guarantees: expected a component with overlap = false, got true. Calibrate "
+        "without guarantees of recall, precision or set coverage, or train one without overlap."
     )
 
 

@@ -64,7 +64,7 @@ def test_default_of_train_distributed_is_that_of_the_function():
 
 
 @pytest.mark.parametrize(
-    "config, precision, is_left_out",
+    "config, dtype, is_left_out",
     [
         (ONNX, None, True),
         (ONNX, "int8", False),
@@ -84,14 +84,14 @@ def test_default_of_train_distributed_is_that_of_the_function():
     ],
 )
 def test_torch_is_left_out_for_exported_pipelines_alone(
-    tmp_path, monkeypatch, config, precision, is_left_out
+    tmp_path, monkeypatch, config, dtype, is_left_out
 ):
     pytest.importorskip("spacy_transformers")  # has the factory "transformer"
     if config is not None:
         (tmp_path / "config.cfg").write_text(config)
     called = []
     monkeypatch.setattr(startup, "leave_out_torch", lambda: called.append(True))
-    startup.leave_out_torch_if_exported(str(tmp_path), precision)
+    startup.leave_out_torch_if_exported(str(tmp_path), dtype)
     assert bool(called) == is_left_out
 
 

@@ -1029,7 +1029,7 @@ def test_convert_command_prints_note_of_dev_split_from_train(tmp_path: Path) -> 
     for part in ("train", "test"):
         write(tmp_path / "in" / f"{part}.conll", *numbered(18))
     output = convert(tmp_path / "in", tmp_path / "out")
-    assert "No file for dev: train was split in blocks of 1 neighbouring docs" in output
+    assert "No file for dev: train was split in blocks of 1 neighboring docs" in output
     assert "(16 train, 2 dev; seed 0)." in output
     assert "docs 16 2 18" in output
 

@@ -615,12 +615,12 @@ def test_split_assigns_each_document_to_one_part(documents: list[str], seed: int
     assert how == f"by whole documents, {len({*documents})}"
 
 
-def test_split_without_documents_keeps_blocks_of_neighbours_together() -> None:
+def test_split_without_documents_keeps_blocks_of_neighbors_together() -> None:
     shares = {"train": 0.8, "dev": 0.1, "test": 0.1}
     parts, how = Split().assign([None] * 2000, shares)
     assert all(len({*parts[i : i + 50]}) == 1 for i in range(0, 2000, 50))
     assert [parts.count(name) for name in shares] == [1600, 200, 200]
-    assert how == "in blocks of 50 neighbouring docs, as no documents are marked"
+    assert how == "in blocks of 50 neighboring docs, as no documents are marked"
     parts, how = Split().assign([None] * 100, shares)
     assert all(len({*parts[i : i + 5]}) == 1 for i in range(0, 100, 5))
     parts, _ = Split(by="sentences").assign([None] * 2000, shares)
@@ -639,7 +639,7 @@ def test_split_of_documents_and_other_docs_divides_neither() -> None:
     shares = {"train": 0.8, "dev": 0.1, "test": 0.1}
     parts, how = Split().assign(documents, shares)
     assert (
-        how == "by whole documents, 2; 63 docs without a document in blocks of 3 neighbouring docs"
+        how == "by whole documents, 2; 63 docs without a document in blocks of 3 neighboring docs"
     )
     for start, size in ((0, 5), (65, 5), *((i, 3) for i in range(5, 65, 3)), (70, 3)):
         assert len({*parts[start : start + size]}) == 1

@@ -18,14 +18,14 @@ from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
 from spacy_crf_ner.data import ConversionLog, convert, counting, format_detection, json_records
-from spacy_crf_ner.data.brat import looks_like_brat, read_brat
-from spacy_crf_ner.data.docbin import looks_like_spacy, read_spacy
-from spacy_crf_ner.data.doccano import looks_like_doccano, read_doccano
-from spacy_crf_ner.data.jsonl import looks_like_jsonl, read_jsonl, write_jsonl
+from spacy_crf_ner.data.brat import is_brat, read_brat
+from spacy_crf_ner.data.docbin import is_spacy, read_spacy
+from spacy_crf_ner.data.doccano import is_doccano, read_doccano
+from spacy_crf_ner.data.jsonl import is_jsonl, read_jsonl, write_jsonl
 from spacy_crf_ner.data.label_studio import (
     ANSWER,
     QUESTION,
-    looks_like_label_studio,
+    is_label_studio,
     read_label_studio,
 )
 from spacy_crf_ner.data.lines import MAX_LINE_BYTES
@@ -153,24 +153,22 @@ def test_looks_like_functions_distinguish_formats() -> None:
         name: json.loads((DATA / name).read_text(encoding="utf-8").splitlines()[0])
         for name in ("prodigy.jsonl", "doccano.jsonl")
     }
-    assert looks_like_jsonl(lines["prodigy.jsonl"]) and not looks_like_doccano(
-        lines["prodigy.jsonl"]
-    )
-    assert looks_like_doccano(lines["doccano.jsonl"])
-    assert looks_like_doccano({"text": "a", "label": []})
-    assert looks_like_doccano({"text": "a", "entities": [], "Comments": []})
-    assert not looks_like_doccano({"text": "a", "label": [], "spans": []})
-    assert looks_like_jsonl(["a", {"entities": []}])
+    assert is_jsonl(lines["prodigy.jsonl"]) and not is_doccano(lines["prodigy.jsonl"])
+    assert is_doccano(lines["doccano.jsonl"])
+    assert is_doccano({"text": "a", "label": []})
+    assert is_doccano({"text": "a", "entities": [], "Comments": []})
+    assert not is_doccano({"text": "a", "label": [], "spans": []})
+    assert is_jsonl(["a", {"entities": []}])
     for other in (None, [], {}, {"text": "a"}, "text", ["a", "b"], {"spans": []}):
-        assert not looks_like_jsonl(other) and not looks_like_doccano(other)
-    assert looks_like_label_studio('\ufeff [\n {"id"')
-    assert looks_like_label_studio("[]")
-    assert not looks_like_label_studio("[Anna](PER) came.")
-    assert not looks_like_label_studio('{"text"')
-    assert looks_like_brat(DATA / "brat") and looks_like_brat(DATA / "brat" / "a.txt")
-    assert not looks_like_brat(DATA) and not looks_like_brat(DATA / "inline.txt")
-    assert looks_like_spacy(DocBin().to_bytes()[:2]) and not looks_like_spacy(b"[]")
-    assert not looks_like_spacy(b"x is text")
+        assert not is_jsonl(other) and not is_doccano(other)
+    assert is_label_studio('\ufeff [\n {"id"')
+    assert is_label_studio("[]")
+    assert not is_label_studio("[Anna](PER) came.")
+    assert not is_label_studio('{"text"')
+    assert is_brat(DATA / "brat") and is_brat(DATA / "brat" / "a.txt")
+    assert not is_brat(DATA) and not is_brat(DATA / "inline.txt")
+    assert is_spacy(DocBin().to_bytes()[:2]) and not is_spacy(b"[]")
+    assert not is_spacy(b"x is text")
 
 
 def test_read_label_studio_span_with_several_labels_gives_one_each(
@@ -1067,7 +1065,7 @@ def test_other_files_of_a_folder_of_brat_are_counted(tmp_path: Path, nlp: Langua
     assert len(list(read_brat(path / ".a.txt", nlp, log))) == 1  # named by the user
     for name in ("one.txt", "one.ann"):
         (path / name).unlink()
-    assert not looks_like_brat(path)
+    assert not is_brat(path)
     with pytest.raises(CorpusError, match="expected documents as name"):
         list(read_brat(path, nlp))
 

@@ -26,8 +26,8 @@ from spacy_crf_ner.pipeline.lookup import recognizer
 from spacy_crf_ner.pipeline.queries import teacher_scores
 from spacy_crf_ner.pipeline.seen_texts import hashes_of
 from spacy_crf_ner.pipeline.teaching import KEY
-from spacy_crf_ner.training.taught_corpus import taught_corpus
-from spacy_crf_ner.training.taught_shard import find_shards, read_shard
+from spacy_crf_ner.training.distill_corpus import distill_corpus
+from spacy_crf_ner.training.teacher_shard import find_shards, read_shard
 
 TEXTS = [text for text, _ in SENTENCES if text.strip()]
 
@@ -126,7 +126,7 @@ def write_gold(path: Path, times: int = 1) -> Path:
     return path
 
 
-def taught_docs(out: Path) -> list[Doc]:
+def teacher_docs(out: Path) -> list[Doc]:
     vocab = spacy.blank("en").vocab
     return [doc for file in find_shards(out / "teachers") for doc in read_shard(file, vocab).docs]
 
@@ -236,7 +236,7 @@ def test_distill_resume_with_changed_input_raises(
     assert summary["resumed_shards"] == 0 and summary["out"] > 2 * len(TEXTS)
 
 
-def test_load_in_worker_auto_precision_depends_on_all_teachers(
+def test_load_in_worker_auto_dtype_depends_on_all_teachers(
     teacher: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = partial(shards._load_in_worker, "auto", -1, teachers=[teacher, teacher], component=None)
@@ -246,13 +246,13 @@ def test_load_in_worker_auto_precision_depends_on_all_teachers(
         (["bf16", "int8"], "fp32"),
         ([None, None], None),
     ):
-        monkeypatch.setattr(shards, "resolved_precision", partial(next, iter(of_teachers)))
+        monkeypatch.setattr(shards, "resolved_dtype", partial(next, iter(of_teachers)))
         assert load() == expected
 
 
-def test_distill_accepts_precision_auto(teacher: str, student: Path, tmp_path: Path) -> None:
+def test_distill_accepts_dtype_auto(teacher: str, student: Path, tmp_path: Path) -> None:
     texts = write_texts(tmp_path / "in.jsonl", TEXTS)
-    settings = DEFAULTS._replace(precision="auto")
+    settings = DEFAULTS._replace(dtype="auto")
     assert distill([teacher], [texts], tmp_path / "out", student, settings)["out"] == len(TEXTS)
 
 
@@ -262,7 +262,7 @@ def test_distill_resume_reuses_scores_for_another_student(
 ) -> None:
     texts = write_texts(tmp_path / "in.jsonl", TEXTS)
     distill([teacher], [texts], tmp_path / "out", student)
-    monkeypatch.setattr(shards, "teach_shard", None)
+    monkeypatch.setattr(shards, "write_teacher_shard", None)
     other = write_config(tmp_path / "other.cfg", scheme="io")
     summary = distill([teacher], [texts], tmp_path / "out", other, temperature=2.0, resume=True)
     assert spacy.load(summary["model"]).get_pipe("ner").scheme.name == "io"
@@ -276,7 +276,7 @@ def test_distill_weight_0_equals_plain_training(teacher: str, tmp_path: Path) ->
     gold = write_gold(tmp_path / "gold.spacy", times=4)
     out = tmp_path / "out"
     distill([teacher], [], out, config, gold=gold, dev=gold, weight=0.0)
-    order = [eg.reference for eg in taught_corpus(out / "teachers")(spacy.blank("en"))]
+    order = [eg.reference for eg in distill_corpus(out / "teachers")(spacy.blank("en"))]
     assert [doc.text for doc in order] != sorted(doc.text for doc in order)
     DocBin(docs=order).to_disk(tmp_path / "ordered.spacy")
     plain = Config().from_disk(out / "config.cfg", interpolate=False)
@@ -297,7 +297,7 @@ def test_distill_gold_docs_keep_entities_and_get_scores(
     raw = [eg.reference for eg in make_examples(spacy.blank("en"))][:1]  # its entities are not read
     DocBin(docs=raw).to_disk(texts)
     summary = distill([teacher], [texts], tmp_path / "out", student, gold=gold, dev=gold)
-    found = list(taught_corpus(tmp_path / "out" / "teachers")(spacy.blank("en")))
+    found = list(distill_corpus(tmp_path / "out" / "teachers")(spacy.blank("en")))
     by_text = {(eg.text, ents(eg.reference) != []) for eg in found}
     sentences = {(text, entities != []) for text, entities in SENTENCES if text}
     assert by_text == sentences | {(SENTENCES[0][0], False)}
@@ -418,10 +418,8 @@ def test_distill_invalid_input_raises_before_training_folds(
     ):
         with pytest.raises(InputError, match=message):
             distill([trainable], [wrong], out, student, **settings)
-    other = write_config(
-        tmp_path / "other.cfg", scheme="bio", entities="overlapping", spans_key="other"
-    )
-    config = write_config(tmp_path / "teacher.cfg", entities="overlapping")
+    other = write_config(tmp_path / "other.cfg", scheme="bio", overlap=True, spans_key="other")
+    config = write_config(tmp_path / "teacher.cfg", overlap=True)
     overlapping = untrained(config, gold, tmp_path / "overlapping")
     with pytest.raises(InputError, match="spans_key 'other' of the student, got one with 'sc'"):
         distill([overlapping], [], out, other, **settings)
@@ -620,7 +618,7 @@ def test_distill_uses_tokens_of_student(trained: Any, student: Path, tmp_path: P
     distill([str(tmp_path / "german")], [texts], tmp_path / "out", student)
     words = [token.text for token in spacy.blank("en")("I cannot visit Hanoi z.B. today")]
     assert words != [token.text for token in spacy.blank("de")("I cannot visit Hanoi z.B. today")]
-    for eg in taught_corpus(tmp_path / "out" / "teachers")(spacy.blank("en")):
+    for eg in distill_corpus(tmp_path / "out" / "teachers")(spacy.blank("en")):
         assert [token.text for token in eg.predicted] == words
 
 
@@ -633,7 +631,7 @@ def test_distill_measures_agreement_on_held_out_docs(
     nlp = spacy.blank("en")
     held = list(DocBin().from_disk(out / "dev.spacy").get_docs(nlp.vocab))
     config = Config().from_disk(out / "config.cfg")
-    train_texts = {eg.text for eg in taught_corpus(out / "teachers", hold_out=10)(nlp)}
+    train_texts = {eg.text for eg in distill_corpus(out / "teachers", hold_out=10)(nlp)}
     assert config["corpora"]["train"]["hold_out"] == 10
     assert len(held) == 5 and len(train_texts) == 40
     assert not train_texts & {doc.text for doc in held}
@@ -675,10 +673,10 @@ def test_distill_accepts_teachers_with_different_label_order(
 def test_distill_overlapping_entities_scores_spans(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     model = {"hidden_width": 16, "tok2vec": TOK2VEC}
-    nlp.add_pipe("crf_ner", config={"entities": "overlapping", "model": model, "scheme": "bio"})
+    nlp.add_pipe("crf_ner", config={"overlap": True, "model": model, "scheme": "bio"})
     train(nlp, make_examples(nlp))
     nlp.to_disk(tmp_path / "teacher")
-    config = write_config(tmp_path / "config.cfg", entities="overlapping", spans_key="sc")
+    config = write_config(tmp_path / "config.cfg", overlap=True, spans_key="sc")
     texts = write_texts(tmp_path / "in.jsonl", TEXTS * 3)
     distill([str(tmp_path / "teacher")], [texts], tmp_path / "out", config)
     (held, *_) = DocBin().from_disk(tmp_path / "out" / "dev.spacy").get_docs(nlp.vocab)
@@ -687,7 +685,7 @@ def test_distill_overlapping_entities_scores_spans(tmp_path: Path) -> None:
         ("Hanoi", "GPE"),
     ]
     nlp = spacy.load(tmp_path / "out" / "model-best")
-    assert nlp.get_pipe("ner").entities == "overlapping"
+    assert nlp.get_pipe("ner").overlap
     assert nlp.meta["performance"]["spans_sc_f"] is not None
     weights = nlp.config["training"]["score_weights"]
     assert {name for name, weight in weights.items() if weight} == {"spans_sc_f"}
@@ -717,8 +715,8 @@ def test_distill_mismatched_labels_raise(teacher: str, student: Path, tmp_path: 
     other.to_disk(tmp_path / "other")
     with pytest.raises(InputError, match=r"other: expected a teacher of .* without \['ORG', 'PERS"):
         distill([teacher, str(tmp_path / "other")], [texts], out, student)
-    overlapping = write_config(tmp_path / "overlapping.cfg", entities="overlapping")
-    with pytest.raises(InputError, match="expected a teacher of overlapping entities in 1 layers"):
+    overlapping = write_config(tmp_path / "overlapping.cfg", overlap=True)
+    with pytest.raises(InputError, match="expected a teacher with overlap True and max_nesting 1"):
         distill([teacher], [texts], out, overlapping)
     with_labels(student, ["ORG", "GPE"])
     with pytest.raises(InputError, match=r"labels \['GPE', 'ORG'\], got one also of \['PERSON'\]"):
@@ -801,7 +799,7 @@ def test_many_small_files_hold_out_a_tenth(teacher: str, student: Path, tmp_path
     distill([teacher], [folder], out, student)
     held = list(DocBin().from_disk(out / "dev.spacy").get_docs(spacy.blank("en").vocab))
     assert [doc.text.split()[-1] for doc in held] == ["0", "10"]
-    rest = {eg.text for eg in taught_corpus(out / "teachers", hold_out=10)(spacy.blank("en"))}
+    rest = {eg.text for eg in distill_corpus(out / "teachers", hold_out=10)(spacy.blank("en"))}
     assert len(rest) == 18 and not rest & {doc.text for doc in held}
 
 

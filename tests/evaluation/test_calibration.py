@@ -1,4 +1,4 @@
-"""Calibration: figures against plain loops, the temperature against enumerated analyses."""
+"""Calibration: figures against plain loops, the temperature against enumerated labelings."""
 
 import math
 import re
@@ -245,15 +245,15 @@ def partly(nlp: Language) -> Example:
 
 
 def enumerated(nlp: Language, examples: list[Example]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield for each doc the log probability of all its analyses, and which are gold."""
+    """Yield for each doc the log probability of all its labelings, and which are gold."""
     ranked = nlp.get_pipe("crf_ner").nbest([eg.predicted for eg in examples], 200)
-    for eg, analyses in zip(examples, ranked):
-        assert sum(analysis.probability for analysis in analyses) == pytest.approx(1.0, abs=1e-4)
+    for eg, labelings in zip(examples, ranked):
+        assert sum(labeling.probability for labeling in labelings) == pytest.approx(1.0, abs=1e-4)
         # Sets of entities over T tokens with 2 labels: 3, 11, 41, of which none underflows.
-        assert len(analyses) == {2: 11, 3: 41}[len(eg.predicted)]
+        assert len(labelings) == {2: 11, 3: 41}[len(eg.predicted)]
         tags = eg.get_aligned_ner()
         is_gold = []
-        for ents, *_ in analyses:
+        for ents, *_ in labelings:
             written = ["O"] * len(tags)
             for ent in ents:
                 for i in range(ent.start, ent.end):
@@ -261,15 +261,15 @@ def enumerated(nlp: Language, examples: list[Example]) -> Iterator[tuple[np.ndar
                     prefix = {(1, 1): "U", (1, 0): "B", (0, 0): "I", (0, 1): "L"}[first, last]
                     written[i] = f"{prefix}-{ent.label_}"
             is_gold.append(all(g in (None, tag) for g, tag in zip(tags, written)))
-        yield np.array([each.log_probability for each in analyses]), np.array(is_gold)
+        yield np.array([each.log_probability for each in labelings]), np.array(is_gold)
 
 
 def negative_log_likelihood(
-    analyses: list[tuple[np.ndarray, np.ndarray]], temperature: float
+    labelings: list[tuple[np.ndarray, np.ndarray]], temperature: float
 ) -> float:
-    """By the definition: p^(1 / temperature), normalised over all analyses."""
+    """By the definition: p^(1 / temperature), normalized over all labelings."""
     total = 0.0
-    for log_p, is_gold in analyses:
+    for log_p, is_gold in labelings:
         p = np.exp(log_p / temperature)
         total -= math.log(p[is_gold].sum() / p.sum())
     return total
@@ -280,16 +280,18 @@ def negative_log_likelihood(
 def test_fit_temperature_has_highest_posterior_probability(
     decoder: str, scheme: str, times: int
 ) -> None:
-    """The likelihood of enumerated analyses, times the prior; from 200 entities on below 1, too."""
+    """The likelihood of enumerated labelings, times the prior; from 200 entities on below 1,
+    too.
+    """
     nlp = learned(decoder, scheme=scheme, steps=15)
     examples = [*make_examples(nlp, NOISY), partly(nlp)]
     pipe = nlp.get_pipe("crf_ner")
-    analyses = list(enumerated(nlp, examples))
-    assert [int(is_gold.sum()) for _, is_gold in analyses] == [1] * len(NOISY) + [3]
+    labelings = list(enumerated(nlp, examples))
+    assert [int(is_gold.sum()) for _, is_gold in labelings] == [1] * len(NOISY) + [3]
 
     def loss(temperature: float) -> float:
         prior = math.log(temperature) ** 2 / 2 / PRIOR
-        return times * negative_log_likelihood(analyses, temperature) + prior
+        return times * negative_log_likelihood(labelings, temperature) + prior
 
     found = pipe.fit_temperature(examples * times)
     entities = sum(len(eg.reference.ents) for eg in examples) * times
@@ -583,7 +585,7 @@ def test_calibrate_command_f_beta_saves_best_threshold(
     assert code == 0, output
     nlp = spacy.load(tmp_path / "out")
     ner: Any = nlp.get_pipe("crf_ner")
-    assert ner.decode == "f_score"
+    assert ner.decode == "max_expected_f"
 
     def score() -> float:
         scores = nlp.evaluate(make_examples(nlp, NOISY))
@@ -596,14 +598,14 @@ def test_calibrate_command_f_beta_saves_best_threshold(
         chosen = [ent._.confidence for doc in docs for ent in doc.ents]
         return (1 + beta**2) * sum(chosen) / (len(chosen) + beta**2 * gold)
 
-    chosen, saved = score(), ner.span_threshold
+    chosen, saved = score(), ner.f_score_threshold
     rows = [line.replace("│", " ").split() for line in output.splitlines()]
     (row,) = (row for row in rows if row[:1] == [f"F{beta:g}"])
     assert row[2] == f"{chosen:.4f}"
-    assert f"Threshold of spans: {saved:.2f}" in output
+    assert f"F-score threshold: {saved:.2f}" in output
     ner.spans_key, ner.candidate_threshold = "sc", 0.01
     best, others = expected(), []
-    for ner.span_threshold in np.arange(0.05, 1.0, 0.05):
+    for ner.f_score_threshold in np.arange(0.05, 1.0, 0.05):
         others.append(expected())
     assert min(others) < max(others) <= best + 1e-6
 
@@ -618,19 +620,19 @@ def test_calibrate_command_fits_threshold_to_given_texts(folder: Path, tmp_path:
     assert first[0] == second[0] == 0, first[1] + second[1]
     own, new = (spacy.load(tmp_path / name).get_pipe("crf_ner") for name in ("own", "new"))
     assert new.temperature == own.temperature and platt_scaling(new) == platt_scaling(own)
-    assert new.decode == "f_score" and new.span_threshold != own.span_threshold
-    saved = new.span_threshold
+    assert new.decode == "max_expected_f" and new.f_score_threshold != own.f_score_threshold
+    saved = new.f_score_threshold
     docs = [spacy.blank("en").make_doc(text) for text in texts if text]
-    assert new.fit_span_threshold(docs) == pytest.approx(saved)
+    assert new.fit_f_score_threshold(docs) == pytest.approx(saved)
     (tmp_path / "lines.jsonl").write_text('{"body": "Anna saw Bonn"}\n')
     options = "--f-beta", 1, "--texts", tmp_path / "lines.jsonl", "--text-column", "body"
     assert run(*command, tmp_path / "third", *options)[0] == 0
-    options = "--f-beta", 1, "--texts", tmp_path / "new.txt", "--whole-files"
+    options = "--f-beta", 1, "--texts", tmp_path / "new.txt", "--doc-per-file"
     assert run(*command, tmp_path / "whole", *options)[0] == 0
     whole = spacy.load(tmp_path / "whole").get_pipe("crf_ner")
-    saved = whole.span_threshold
+    saved = whole.f_score_threshold
     doc = spacy.blank("en").make_doc((tmp_path / "new.txt").read_text())
-    assert whole.fit_span_threshold([doc]) == pytest.approx(saved) != new.span_threshold
+    assert whole.fit_f_score_threshold([doc]) == pytest.approx(saved) != new.f_score_threshold
 
 
 @pytest.mark.parametrize(
@@ -672,7 +674,7 @@ def test_calibrate_f_beta_of_perfect_model_gives_known_threshold(
     fitted = calibrate(nlp, make_examples(nlp, LEARNED), f_beta=beta)
     assert fitted["temperature"] == 1.0  # without an error on few entities
     assert fitted["after"]["f_beta"] == 1.0
-    assert fitted["span_threshold"] == pytest.approx(expected, abs=0.02)
+    assert fitted["f_score_threshold"] == pytest.approx(expected, abs=0.02)
 
 
 def test_the_f_score_counts_preset_entities(nlp: Language) -> None:
@@ -702,7 +704,7 @@ def test_calibrate_command_changes_only_temperature_of_pipeline(
     docs = [eg.reference for eg in make_examples(nlp, [*NOISY, ("unheard words", [])])]
     DocBin(docs=docs).to_disk(tmp_path / "dev.spacy")
     arguments = (tmp_path / "model", tmp_path / "dev.spacy", tmp_path / "out")
-    code, output = run(*arguments, "--precision", "fp32")
+    code, output = run(*arguments, "--dtype", "fp32")
     assert code == 0, output
     before, after = files(tmp_path / "same"), files(tmp_path / "out")
     assert before.keys() == after.keys()

@@ -1,4 +1,4 @@
-"""A promise is refused once the pipeline is not the one that was calibrated, whatever changed."""
+"""A guarantee is refused once the pipeline is not the one that was calibrated, whatever changed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +13,8 @@ from spacy.util import get_words_and_spaces
 from spacy.vocab import Vocab
 
 from pipelines import SENTENCES, make_examples, trained_elsewhere
+from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets, fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import drift, guarantees
-from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.lookup import model_layers, recognizer
 from spacy_crf_ner.pipeline.settings import SETTINGS, Setting
@@ -49,11 +49,11 @@ def nlp(trained: Language) -> Language:
     return trained_elsewhere(copy)
 
 
-def promised(nlp: Language, **asked: float) -> None:
+def guaranteed(nlp: Language, **asked: float) -> None:
     examples = make_examples(spacy.blank("en"), SENTENCES * 5)
     with nlp.select_pipes(disable="crf_ner"):
         read = [Example(nlp(eg.text), eg.reference) for eg in examples]
-    promise(nlp, "crf_ner", read, Promises(**(asked or {"recall": 0.5})))
+    fit_guarantees(nlp, "crf_ner", read, CoverageTargets(**(asked or {"recall": 0.5})))
     assert guarantees(nlp)
 
 
@@ -63,9 +63,9 @@ def add_tagger(nlp: Language) -> None:
     tagger.initialize(lambda: [Example.from_dict(nlp.make_doc("Tim"), {"tags": ["X"]})], nlp=nlp)
 
 
-def set_precision(nlp: Language) -> None:
+def set_dtype(nlp: Language) -> None:
     shims = [shim for node in model_layers(recognizer(nlp)) for shim in node.shims]
-    next(each for each in shims if hasattr(each, "set_precision")).set_precision("bf16")
+    next(each for each in shims if hasattr(each, "set_dtype")).set_dtype("bf16")
 
 
 def add_own_key(nlp: Language) -> None:
@@ -118,7 +118,7 @@ CHANGES: dict[str, tuple[Callable[[Language], Any], Callable[[Language], Any], s
         lambda nlp: (nlp.remove_pipe("sentencizer"), nlp.add_pipe("sentencizer", first=True)),
         "got other weights, tokenizer or earlier components",
     ),
-    "another precision": (nothing, set_precision, r"got other precision \(bf16\)"),
+    "another dtype": (nothing, set_dtype, r"got other dtype \(bf16\)"),
     "candidates of another component": (nothing, add_own_key, "expected a key of its own"),
 }
 
@@ -127,7 +127,7 @@ CHANGES: dict[str, tuple[Callable[[Language], Any], Callable[[Language], Any], s
 def test_guarantees_of_changed_pipeline_raise(nlp: Language, name: str) -> None:
     before, change, message = CHANGES[name]
     before(nlp)
-    promised(nlp)
+    guaranteed(nlp)
     change(nlp)
     with pytest.raises(InputError, match=message):
         guarantees(nlp)
@@ -144,38 +144,42 @@ def test_guarantees_of_changed_pipeline_raise(nlp: Language, name: str) -> None:
 )
 def test_guarantees_of_saved_pipeline_hold(nlp: Language, name: str, tmp_path: Path) -> None:
     CHANGES[name][0](nlp)
-    promised(nlp)
+    guaranteed(nlp)
     nlp.to_disk(tmp_path)
     assert guarantees(spacy.load(tmp_path)) == guarantees(nlp)
 
 
-def test_guarantees_of_pipeline_loaded_in_another_precision_raise(
+def test_guarantees_of_pipeline_loaded_in_another_dtype_raise(
     nlp: Language, tmp_path: Path
 ) -> None:
-    promised(nlp)
+    guaranteed(nlp)
     nlp.to_disk(tmp_path)
-    setting = "components.crf_ner.model.precision"
+    setting = "components.crf_ner.model.dtype"
     for same in (None, "fp32"):
         assert guarantees(spacy.load(tmp_path, config={setting: same}))
-    with pytest.raises(InputError, match=r"got other precision \(bf16\)"):
+    with pytest.raises(InputError, match=r"got other dtype \(bf16\)"):
         guarantees(spacy.load(tmp_path, config={setting: "bf16"}))
 
 
-def test_setting_that_is_new_matters_to_all_promises(
+def test_setting_that_is_new_matters_to_all_guarantees(
     nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ner: Any = recognizer(nlp)
     monkeypatch.setitem(SETTINGS, "x", Setting(lambda value: True, "anything"))
-    for asked in ({"recall": 0.5}, {"precision": 0.1, "certainty": 0.1}, {"analyses": 0.1}):
+    for asked in (
+        {"recall": 0.5},
+        {"precision": 0.1, "confidence_level": 0.1},
+        {"set_coverage": 0.1},
+    ):
         ner.x = 1
-        promised(nlp, **asked)
+        guaranteed(nlp, **asked)
         ner.x = 2
         with pytest.raises(InputError, match=r"got other x\."):
             guarantees(nlp)
 
 
-def test_sourced_recognizer_keeps_its_promise_where_nothing_else_differs(nlp: Language) -> None:
-    promised(nlp)
+def test_sourced_recognizer_keeps_its_guarantee_where_nothing_else_differs(nlp: Language) -> None:
+    guaranteed(nlp)
     same, of_another_language, behind = (spacy.blank(lang) for lang in ("en", "de", "en"))
     behind.add_pipe("sentencizer")
     for target in (same, of_another_language, behind):
@@ -187,7 +191,7 @@ def test_sourced_recognizer_keeps_its_promise_where_nothing_else_differs(nlp: La
 
 
 def test_two_recognizers_with_one_key_raise(nlp: Language, trained: Language) -> None:
-    promised(nlp)
+    guaranteed(nlp)
     copy = spacy.blank("en").from_config(trained.config).from_bytes(trained.to_bytes())
     second: Any = nlp.add_pipe("crf_ner", "second", source=copy)
     assert guarantees(nlp, "crf_ner")
@@ -196,11 +200,11 @@ def test_two_recognizers_with_one_key_raise(nlp: Language, trained: Language) ->
         guarantees(nlp, "crf_ner")
 
 
-def test_promise_for_sentences_names_their_length_and_drift_flags_documents(
+def test_guarantee_for_sentences_names_their_length_and_drift_flags_documents(
     nlp: Language, tmp_path: Path
 ) -> None:
     examples = make_examples(nlp, SENTENCES * 20)
-    promise(nlp, "crf_ner", examples, Promises(recall=0.5))
+    fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5))
     given = guarantees(nlp)["recall"]
     assert given["unit"] == "document" and given["monitor"] is None
     assert given["tokens"] == pytest.approx(sum(len(eg.predicted) for eg in examples) / 140)
@@ -214,5 +218,6 @@ def test_promise_for_sentences_names_their_length_and_drift_flags_documents(
     assert guarantees(spacy.load(tmp_path))["recall"]["monitor"] == found
     drift(nlp, [eg.predicted for eg in examples])
     assert guarantees(nlp)["recall"]["monitor"] == {"documents": 120, "differ": []}
-    promise(nlp, "crf_ner", examples, Promises(recall=0.5))  # nothing is known of this one
+    # nothing is known of this one
+    fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5))
     assert guarantees(nlp)["recall"]["monitor"] is None

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from pipelines import TOK2VEC, make_examples, train, trained_elsewhere
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import drift as module
+from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets, fit_guarantees
 from spacy_crf_ner.evaluation.drift import Difference, compare, describe, kolmogorov_smirnov
 from spacy_crf_ner.evaluation.guarantees import drift
-from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import InputError
 
 
@@ -82,7 +82,9 @@ def folder(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def careful() -> Language:
         nlp = spacy.load(shared("drift", plain))
-        promise(nlp, "crf_ner", make_examples(nlp, sentences(NAMES, 200)), Promises(recall=0.9))
+        fit_guarantees(
+            nlp, "crf_ner", make_examples(nlp, sentences(NAMES, 200)), CoverageTargets(recall=0.9)
+        )
         return nlp
 
     folder = tmp_path_factory.mktemp("drift")
@@ -149,7 +151,7 @@ def test_monitor_command_exits_2_for_different_documents(folder: Path, kind: str
     assert same.exit_code == 0 and "No difference" in same.stdout, same.output
     strange = [f"{name}{i}" for i, name in enumerate(["xyzzy", "ångström", "q"] * 5)]
     other = run(folder, "careful", sentences(strange, 150), kind)
-    assert other.exit_code == 2 and "promises do not hold" in " ".join(other.stdout.split())
+    assert other.exit_code == 2 and "guarantees do not hold" in " ".join(other.stdout.split())
     refused = run(folder, "plain", sentences(NAMES, 5), kind)
     assert refused.exit_code == 1 and "expected a pipeline with guarantees" in refused.stderr
 
@@ -200,7 +202,7 @@ def test_drift_docs_without_text_raises(folder: Path) -> None:
 def test_drift_of_equal_docs_is_zero_after_reload(folder: Path, tmp_path: Path) -> None:
     nlp = spacy.load(folder / "plain")
     examples = make_examples(nlp, [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "PER")])] * 50)
-    promise(nlp, "crf_ner", examples, Promises(recall=0.9))
+    fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.9))
     nlp.to_disk(tmp_path)
     nlp = spacy.load(tmp_path)
     assert [row.p for row in drift(nlp, [eg.predicted for eg in examples])] == [1.0] * 3

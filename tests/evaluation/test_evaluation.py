@@ -28,7 +28,7 @@ from spacy.training.loggers import console_logger_v3
 from helpers import LEARNED, write
 from helpers import Span as Offsets
 from pipelines import TOK2VEC, make_examples, train
-from spacy_crf_ner.evaluation import compare, evaluate, read_training_log, require_gold
+from spacy_crf_ner.evaluation import check_gold, compare, evaluate, read_training_log
 from spacy_crf_ner.evaluation.bootstrap import confidence_intervals, paired_bootstrap, wilson
 from spacy_crf_ner.evaluation.error_analysis import CONTEXT, missed_probabilities
 from spacy_crf_ner.evaluation.matching import Entity, Match, match_entities
@@ -310,8 +310,8 @@ def test_evaluate_docs_without_annotation_raises() -> None:
     with pytest.raises(ValueError, match="expected examples, got none"):
         evaluate([])
     with pytest.raises(ValueError, match=r"corpus\.spacy: expected docs with gold entities, got 1"):
-        require_gold([example(["a"], [], [(0, 1, "A")])], "corpus.spacy")
-    require_gold([bare], "corpus.spacy")
+        check_gold([example(["a"], [], [(0, 1, "A")])], "corpus.spacy")
+    check_gold([bare], "corpus.spacy")
 
 
 def test_evaluate_without_nervaluate_error_names_extra(
@@ -356,7 +356,7 @@ def test_confidence_intervals_match_enumerated_resamples() -> None:
     for (name, i), values in every.items():
         row = found["per_type"][name] if name in found["per_type"] else found[name]
         low, high = row[FIGURES[i]]
-        # 2.5 % of 256 are 6.4: the neighbours of the percentile bound what is sampled.
+        # 2.5 % of 256 are 6.4: the neighbors of the percentile bound what is sampled.
         ranked = sorted(values)
         assert ranked[3] <= low <= ranked[10], (name, i)
         assert ranked[-11] <= high <= ranked[-4], (name, i)

@@ -1,4 +1,4 @@
-"""Promises: thresholds against plain loops, what invalidates them, and saving and loading."""
+"""Guarantees: thresholds against plain loops, what invalidates them, and saving and loading."""
 
 import random
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ from typer.testing import CliRunner
 
 from pipelines import TOK2VEC, make_examples, train, trained_elsewhere
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.evaluation import calibration, drift, evaluate, promises
+from spacy_crf_ner.evaluation import calibration, coverage_targets, drift, evaluate
 from spacy_crf_ner.evaluation.calibration import calibrate
+from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets, fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.matching import Entity, span_probabilities
-from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.evaluation.risk_control import (
     GRID,
     coverage_threshold,
@@ -78,7 +78,7 @@ def test_half_to_calibrate_on_without_entities_raises(nlp: Language) -> None:
         texts = [(f"it came {i}", []) for i in range(3)]
         texts[place] = ("Anna saw it", [(0, 4, "PER")])
         with pytest.raises(InputError) as error:
-            calibrate(nlp, make_examples(nlp, texts), promises=Promises(recall=0.5))
+            calibrate(nlp, make_examples(nlp, texts), targets=CoverageTargets(recall=0.5))
         refused += "in the half to calibrate on" in str(error.value)
         assert not is_calibrated(recognizer(nlp))
     assert refused == 2  # one of three docs is in that half
@@ -91,13 +91,13 @@ def dev(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-HALVES = promises.HALVES
+HALVES = coverage_targets.HALVES
 
 
 @pytest.fixture(autouse=True)
 def few_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing is said of errors on halves."""
-    monkeypatch.setattr(promises, "HALVES", 4)
+    monkeypatch.setattr(coverage_targets, "HALVES", 4)
 
 
 def posteriors(nlp: Language, eg: Example) -> list[tuple[str, float]]:
@@ -106,24 +106,24 @@ def posteriors(nlp: Language, eg: Example) -> list[tuple[str, float]]:
     return [(span.label_, p) for span, p in zip(spans, found)]
 
 
-@pytest.mark.parametrize("certainty, by_label", [(None, False), (0.9, True)])
-def test_candidates_have_the_promised_recall(
-    nlp: Language, monkeypatch: pytest.MonkeyPatch, certainty: float, by_label: bool
+@pytest.mark.parametrize("confidence_level, by_label", [(None, False), (0.9, True)])
+def test_candidates_have_the_guaranteed_recall(
+    nlp: Language, monkeypatch: pytest.MonkeyPatch, confidence_level: float, by_label: bool
 ) -> None:
-    monkeypatch.setattr(promises, "HALVES", HALVES)
+    monkeypatch.setattr(coverage_targets, "HALVES", HALVES)
     examples = drawn(nlp, 150, 2)
     gold = [posteriors(nlp, eg) for eg in examples]
     ner = nlp.get_pipe("crf_ner")
     ner.candidate_threshold, ner.candidate_thresholds = 0.9, {"PER": 1.0}
-    asked = Promises(recall=0.9, certainty=certainty, by_label=by_label)
-    rows = promise(nlp, "crf_ner", examples, asked)
+    asked = CoverageTargets(recall=0.9, confidence_level=confidence_level, by_label=by_label)
+    rows = fit_guarantees(nlp, "crf_ner", examples, asked)
     assert {row["kind"] for row in rows} == {"recall"}
     assert [row["label"] for row in rows] == ([*ner.labels] if by_label else [None])
     docs = list(nlp.pipe([eg.predicted.copy() for eg in examples]))
     for label, row in zip(ner.labels if by_label else [None], rows):
         of_label = [[p for each, p in doc if label in (None, each)] for doc in gold]
         documents = [np.array(ps) for ps in of_label if ps]
-        threshold = recall_threshold(documents, 0.1, certainty)
+        threshold = recall_threshold(documents, 0.1, confidence_level)
         assert row["documents"] == len(documents)
         assert row["threshold"] == pytest.approx(threshold, rel=2e-6)
         assert row["threshold"] <= threshold
@@ -144,17 +144,17 @@ def test_candidates_have_the_promised_recall(
         )
         assert np.mean(shares) <= 0.1
         assert row["cost"] == pytest.approx(candidates / sum(map(len, of_label)))
-        assert 0 < row["on_halves"] < 0.12 and row["on_halves"] < row["worst"] < 0.3
+        assert 0 < row["on_halves"] < 0.12 and row["on_halves"] < row["p95"] < 0.3
         # On the half that it was fitted to, a threshold never misses more.
-        assert row["worst"] > (0.1 if certainty is None else 0.05)
+        assert row["p95"] > (0.1 if confidence_level is None else 0.05)
     stored = guarantees(nlp)["recall"]
-    assert stored["level"] == 0.9 and stored["certainty"] == certainty
+    assert stored["level"] == 0.9 and stored["confidence_level"] == confidence_level
     expected = {r["label"]: r["threshold"] for r in rows} if by_label else rows[0]["threshold"]
     assert stored["threshold"] == expected
     assert stored["documents"] == min(row["documents"] for row in rows)
 
 
-def test_promise_on_halves_measures_error_on_other_half(
+def test_guarantee_on_halves_measures_error_on_other_half(
     nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 9 documents with one entity each, the threshold for 90 % is their lowest probability.
@@ -162,20 +162,20 @@ def test_promise_on_halves_measures_error_on_other_half(
     A tenth of the others is below it. Three or more of these nine are below it in 10 % of the
     halves, four or more in 4 %.
     """
-    monkeypatch.setattr(promises, "HALVES", 2000)
+    monkeypatch.setattr(coverage_targets, "HALVES", 2000)
     found = {eg.text: eg for eg in drawn(nlp, 100, 35) if len(eg.reference.ents) == 1}
     examples = [*found.values()][:18]
     assert len({p for eg in examples for _, p in posteriors(nlp, eg)}) == 18
-    (row,) = promise(nlp, "crf_ner", examples, Promises(recall=0.9))
+    (row,) = fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.9))
     assert row["on_halves"] == pytest.approx(0.1, abs=0.01)
-    assert row["worst"] == pytest.approx(3 / 9)
+    assert row["p95"] == pytest.approx(3 / 9)
 
 
-def test_found_entities_have_the_promised_precision(nlp: Language) -> None:
+def test_found_entities_have_the_guaranteed_precision(nlp: Language) -> None:
     examples = drawn(nlp, 300, 3)
     ner = nlp.get_pipe("crf_ner")
     ner.threshold, ner.thresholds = 0.9, {"PER": 1.0}
-    (row,) = promise(nlp, "crf_ner", examples, Promises(precision=0.75))
+    (row,) = fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(precision=0.75))
     ner.threshold, ner.thresholds = 0.0, {}
     documents, gold = [], 0
     for doc, eg in zip(nlp.pipe([eg.predicted.copy() for eg in examples]), examples):
@@ -186,7 +186,7 @@ def test_found_entities_have_the_promised_precision(nlp: Language) -> None:
     by_threshold = [{t: correct[p >= t] for t in GRID} for p, correct in documents]
     expected = precision_threshold(by_threshold, 0.25, 0.95)
     assert row["threshold"] == pytest.approx(expected, rel=2e-6) and expected > 0
-    assert row["certainty"] == 0.95
+    assert row["confidence_level"] == 0.95
     kept = sum(int(correct[p >= row["threshold"]].sum()) for p, correct in documents)
     assert row["cost"] == pytest.approx(kept / gold)
     with pytest.raises(InputError, match="got other threshold"):
@@ -194,8 +194,10 @@ def test_found_entities_have_the_promised_precision(nlp: Language) -> None:
 
 
 @pytest.mark.slow
-def test_promise_precision_with_f_score_decodes_at_each_threshold() -> None:
-    """With f_score, a dropped entity makes room for another one, with a lower probability."""
+def test_guarantee_precision_with_max_expected_f_decodes_at_each_threshold() -> None:
+    """With max_expected_f, a dropped entity makes room for another one, with a lower
+    probability.
+    """
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
     one = [("Anna Bonn", [(0, 9, "PER")])] * 5
@@ -204,11 +206,11 @@ def test_promise_precision_with_f_score_decodes_at_each_threshold() -> None:
     train(nlp, examples, steps=50)
     trained_elsewhere(nlp)
     ner = nlp.get_pipe("crf_ner")
-    ner.decode, ner.span_threshold = "f_score", 0.3
+    ner.decode, ner.f_score_threshold = "max_expected_f", 0.3
     assert [ent.text for ent in nlp("Anna Bonn").ents] == ["Anna", "Bonn"]
     ner.threshold = 0.5
     assert [ent.text for ent in nlp("Anna Bonn").ents] == ["Anna Bonn"]
-    promise(nlp, "crf_ner", examples * 11, Promises(precision=0.9))
+    fit_guarantees(nlp, "crf_ner", examples * 11, CoverageTargets(precision=0.9))
     shares = []
     for eg in examples:
         gold = {(e.start_char, e.end_char) for e in eg.reference.ents}
@@ -217,12 +219,12 @@ def test_promise_precision_with_f_score_decodes_at_each_threshold() -> None:
     assert np.mean(shares) >= 0.9
 
 
-def test_analysis_sets_have_the_promised_coverage(nlp: Language) -> None:
+def test_prediction_sets_have_the_guaranteed_coverage(nlp: Language) -> None:
     examples = drawn(nlp, 100, 4)
     ner = nlp.get_pipe("crf_ner")
     ner.temperature = 1.5
-    with pytest.raises(InputError, match="analysis_sets: expected a pipeline that promises"):
-        ner.analysis_sets([nlp.make_doc("Anna")])
+    with pytest.raises(InputError, match="prediction_sets: expected a pipeline that guarantees"):
+        ner.prediction_sets([nlp.make_doc("Anna")])
     unknown = [Example(nlp.make_doc("Anna came"), nlp.make_doc("Anna came")) for _ in range(9)]
     docs = [eg.predicted for eg in (*examples, *unknown)]
     ranked = ner.nbest(docs, 200)
@@ -232,9 +234,11 @@ def test_analysis_sets_have_the_promised_coverage(nlp: Language) -> None:
         found = [[(e.start, e.end, e.label_) for e in each.ents] for each in of_doc]
         gold.append(of_doc[found.index(wanted)].probability)
     for level in (0.5, 0.9):
-        (row,) = promise(nlp, "crf_ner", [*examples, *unknown], Promises(analyses=level))
+        (row,) = fit_guarantees(
+            nlp, "crf_ner", [*examples, *unknown], CoverageTargets(set_coverage=level)
+        )
         assert row["documents"] == 100
-        sets = ner.analysis_sets(docs)
+        sets = ner.prediction_sets(docs)
         threshold = coverage_threshold(np.array(gold), 1 - level)
         assert row["threshold"] == pytest.approx(threshold, rel=2e-6)
         for of_doc, kept in zip(ranked, sets):
@@ -245,7 +249,7 @@ def test_analysis_sets_have_the_promised_coverage(nlp: Language) -> None:
         assert np.mean([p >= threshold for p in gold]) >= level
 
 
-def test_promise_unpredictable_gold_entities_count_as_missed(nlp: Language) -> None:
+def test_guarantee_unpredictable_gold_entities_count_as_missed(nlp: Language) -> None:
     """A label of gold only, and entities within a token, have probability 0."""
     examples = drawn(nlp, 60, 5)
     odd = [("Anna saw it", [(0, 4, "ORG")]), ("Bonn came", [(0, 2, "LOC")])]
@@ -254,9 +258,9 @@ def test_promise_unpredictable_gold_entities_count_as_missed(nlp: Language) -> N
         gold = Doc(nlp.vocab, words, [False, *[True] * (len(words) - 2), False])
         gold.ents = [gold.char_span(*ent) for ent in ents]
         examples.append(Example(nlp.make_doc(text), gold))
-    for kinds in ({"recall": 0.97}, {"analyses": 0.97}):
+    for kinds in ({"recall": 0.97}, {"set_coverage": 0.97}):
         with pytest.raises(InputError, match=r"expected 97 % above a probability of .*, got 0\."):
-            promise(nlp, "crf_ner", examples, Promises(**kinds))
+            fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(**kinds))
 
 
 def test_span_probabilities_of_unpredictable_spans_are_0(nlp: Language) -> None:
@@ -271,7 +275,7 @@ def test_span_probabilities_of_unpredictable_spans_are_0(nlp: Language) -> None:
     assert len({*expected}) == 3 and min(expected) > 0
 
 
-def test_promise_recall_of_entity_below_candidate_limit_raises(nlp: Language) -> None:
+def test_guarantee_recall_of_entity_below_candidate_limit_raises(nlp: Language) -> None:
     """Spans of a posterior below 1e-5 are too many, also where calibration makes it larger."""
     ner = nlp.get_pipe("crf_ner")
     ner.temperature = 0.2
@@ -281,57 +285,65 @@ def test_promise_recall_of_entity_below_candidate_limit_raises(nlp: Language) ->
     ((_, calibrated),) = posteriors(nlp, examples[0])
     assert 0 < p < 1e-5 < calibrated
     with pytest.raises(InputError, match=r"recall: expected 90 % above a probability of 0\.03"):
-        promise(nlp, "crf_ner", examples, Promises(recall=0.9))
+        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.9))
 
 
 @pytest.mark.parametrize(
     "asked, documents, message",
     [
         ({"recall": 0.9}, 8, r"recall: expected at least 9 documents .* got 8 with such entities"),
-        ({"recall": 0.9, "certainty": 0.9}, 21, "recall: expected at least 22 documents .* got 21"),
-        ({"analyses": 0.95}, 18, "analyses: expected at least 19 documents .* got 18"),
+        (
+            {"recall": 0.9, "confidence_level": 0.9},
+            21,
+            "recall: expected at least 22 documents .* got 21",
+        ),
+        ({"set_coverage": 0.95}, 18, "set_coverage: expected at least 19 documents .* got 18"),
         ({"precision": 0.9}, 56, "precision: expected at least 57 documents .* got 56"),
         ({"precision": 0.9}, 0, "precision: expected a threshold at which 90 % is certain"),
         ({"recall": 0.0}, 50, r"recall: expected a number between 0 and 1, got 0\.0"),
-        ({"certainty": 0.9}, 50, "certainty: expected a recall or a precision"),
-        ({"by_label": True, "analyses": 0.5}, 50, "by_label: expected a recall"),
+        ({"confidence_level": 0.9}, 50, "confidence_level: expected a recall or a precision"),
+        ({"by_label": True, "set_coverage": 0.5}, 50, "by_label: expected a recall"),
         ({"recall": 1.0}, 50, "recall: expected a number between 0 and 1, got 1.0"),
-        ({"recall": 0.5, "certainty": 0.0}, 50, "certainty: expected a number between 0 and 1"),
+        (
+            {"recall": 0.5, "confidence_level": 0.0},
+            50,
+            "confidence_level: expected a number between 0 and 1",
+        ),
     ],
 )
-def test_promise_impossible_request_raises(
+def test_guarantee_impossible_request_raises(
     nlp: Language, asked: dict[str, float], documents: int, message: str
 ) -> None:
     example = make_examples(nlp, [("Bonn came", [(0, 4, "LOC")])])[0]
     wrong = make_examples(nlp, [("Bonn came", [])])[0]
     examples = [example] * (documents or 20) + [wrong] * (0 if documents else 180)
     with pytest.raises(InputError, match=message):
-        promise(nlp, "crf_ner", examples, Promises(**asked))
+        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(**asked))
     with pytest.raises(InputError, match=message):
-        calibrate(nlp, [eg for eg in examples for _ in range(2)], promises=Promises(**asked))
+        calibrate(nlp, [eg for eg in examples for _ in range(2)], targets=CoverageTargets(**asked))
 
 
-def test_promise_by_label_without_documents_error_names_label(nlp: Language) -> None:
+def test_guarantee_by_label_without_documents_error_names_label(nlp: Language) -> None:
     examples = make_examples(nlp, [("Bonn came", [(0, 4, "LOC")])]) * 20
     with pytest.raises(
         InputError, match=r"recall of PER: expected at least 9 documents .* got 0 with"
     ):
-        promise(nlp, "crf_ner", examples, Promises(recall=0.9, by_label=True))
+        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.9, by_label=True))
 
 
 def test_guarantees_changed_weights_or_settings_raise(nlp: Language, tmp_path: Path) -> None:
     assert guarantees(nlp) == {}
     examples = drawn(nlp, 40, 6)
-    promise(nlp, "crf_ner", examples, Promises(recall=0.9, analyses=0.8))
+    fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.9, set_coverage=0.8))
     given = guarantees(nlp)
-    assert list(given) == ["recall", "analyses"]
+    assert list(given) == ["recall", "set_coverage"]
     nlp.to_disk(tmp_path)
     for same in (
         spacy.load(tmp_path),
         spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes()),
     ):
         assert guarantees(same) == given
-        same.get_pipe("crf_ner").threshold = 0.3  # not relevant to these promises
+        same.get_pipe("crf_ner").threshold = 0.3  # not relevant to these guarantees
         assert guarantees(same) == given
         same.get_pipe("crf_ner").candidate_threshold = 0.5
         with pytest.raises(InputError, match=r"got other candidate_threshold\. Calibrate it again"):
@@ -340,8 +352,8 @@ def test_guarantees_changed_weights_or_settings_raise(nlp: Language, tmp_path: P
     changed.get_pipe("crf_ner").temperature = 3.0
     with pytest.raises(InputError, match="got other temperature"):
         guarantees(changed)
-    with pytest.raises(InputError, match="expected the temperature of the promise"):
-        changed.get_pipe("crf_ner").analysis_sets([nlp.make_doc("Anna")])
+    with pytest.raises(InputError, match="expected the temperature of the guarantee"):
+        changed.get_pipe("crf_ner").prediction_sets([nlp.make_doc("Anna")])
     changed = spacy.load(tmp_path, config={"components": {"crf_ner": {"overwrite": True}}})
     with pytest.raises(InputError, match="got other overwrite"):
         guarantees(changed)
@@ -359,33 +371,33 @@ def test_guarantees_changed_weights_or_settings_raise(nlp: Language, tmp_path: P
         guarantees(changed)
     optimizer = nlp.resume_training()
     nlp.update(examples[:2], sgd=optimizer)
-    with pytest.raises(InputError, match="recall, analyses were promised, got other weights"):
+    with pytest.raises(InputError, match="recall, set_coverage were guaranteed, got other weights"):
         guarantees(nlp)
     nlp.initialize(lambda: examples)
     assert guarantees(nlp) == {}
 
 
 CHANGES: dict[str, tuple[set[str], Any]] = {  # what each setting matters to, and another value
-    "temperature": ({"recall", "precision", "analyses"}, 1.00001),
-    "platt_slope": ({"recall", "precision", "analyses"}, 1.00001),
-    "platt_intercept": ({"recall", "precision", "analyses"}, 1e-5),
-    "overwrite": ({"recall", "precision", "analyses"}, True),
-    "decode": ({"precision"}, "f_score"),
-    "span_threshold": ({"precision"}, 0.41),
+    "temperature": ({"recall", "precision", "set_coverage"}, 1.00001),
+    "platt_slope": ({"recall", "precision", "set_coverage"}, 1.00001),
+    "platt_intercept": ({"recall", "precision", "set_coverage"}, 1e-5),
+    "overwrite": ({"recall", "precision", "set_coverage"}, True),
+    "decode": ({"precision"}, "max_expected_f"),
+    "f_score_threshold": ({"precision"}, 0.41),
     "threshold": ({"precision"}, 0.999),
     "thresholds": ({"precision"}, {"PER": 0.7}),
     "spans_key": ({"recall"}, "other"),
     "candidate_threshold": ({"recall"}, 0.5),
     "candidate_thresholds": ({"recall"}, {"LOC": 0.5, "PER": 0.5}),
-    "disabled_labels": ({"recall", "precision", "analyses"}, ["PER"]),
+    "disabled_labels": ({"recall", "precision", "set_coverage"}, ["PER"]),
 }
 
 
-@pytest.mark.parametrize("kind", ["recall", "precision", "analyses"])
+@pytest.mark.parametrize("kind", ["recall", "precision", "set_coverage"])
 def test_guarantees_changed_relevant_setting_raises(nlp: Language, kind: str) -> None:
     ner: Any = nlp.get_pipe("crf_ner")
     asked: Any = {kind: 0.3, "by_label": kind == "recall"}
-    promise(nlp, "crf_ner", drawn(nlp, 60, 33), Promises(**asked))
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 60, 33), CoverageTargets(**asked))
     given = guarantees(nlp)
     if kind == "recall":  # another number for the same labels
         assert set(ner.candidate_thresholds) == {"LOC", "PER"}
@@ -401,17 +413,19 @@ def test_guarantees_changed_relevant_setting_raises(nlp: Language, kind: str) ->
         assert guarantees(nlp) == given
 
 
-def test_promise_with_disabled_label_is_about_the_other_labels(nlp: Language) -> None:
+def test_guarantee_with_disabled_label_is_about_the_other_labels(nlp: Language) -> None:
     ner: Any = nlp.get_pipe("crf_ner")
     ner.disabled_labels = ["PER"]
     examples = drawn(nlp, 60, 40)
     gold = [[p for label, p in posteriors(nlp, eg) if label == "LOC"] for eg in examples]
     documents = [np.array(ps) for ps in gold if ps]
-    rows = promise(nlp, "crf_ner", examples, Promises(recall=0.8, by_label=True, analyses=0.5))
+    rows = fit_guarantees(
+        nlp, "crf_ner", examples, CoverageTargets(recall=0.8, by_label=True, set_coverage=0.5)
+    )
     assert [row["label"] for row in rows] == ["LOC", None]
     assert rows[0]["threshold"] == pytest.approx(recall_threshold(documents, 0.2, None), rel=2e-6)
     assert rows[0]["documents"] == len(documents) < rows[1]["documents"] == len(examples)
-    assert [*guarantees(nlp)] == ["recall", "analyses"]
+    assert [*guarantees(nlp)] == ["recall", "set_coverage"]
     docs = [eg.predicted for eg in examples]
     wanted = [[e for e in eg.reference.ents if e.label_ == "LOC"] for eg in examples]
     exact = []
@@ -421,18 +435,18 @@ def test_promise_with_disabled_label_is_about_the_other_labels(nlp: Language) ->
     threshold = coverage_threshold(np.array(exact), 0.5)
     assert rows[1]["threshold"] == pytest.approx(threshold, rel=2e-6)
     annotated = [Example(doc, eg.reference) for doc, eg in zip(nlp.pipe(docs), examples)]
-    coverage = evaluate(annotated, nlp=nlp)["coverage"]["promises"]
-    assert [*coverage["recall"]["found"]] == ["LOC"] and coverage["analyses"]["found"] >= 0.5
+    coverage = evaluate(annotated, nlp=nlp)["coverage"]["guarantees"]
+    assert [*coverage["recall"]["found"]] == ["LOC"] and coverage["set_coverage"]["found"] >= 0.5
     ner.disabled_labels = []
-    with pytest.raises(InputError, match=r"the disabled labels of the promise, \['PER'\]"):
-        ner.analysis_sets(docs)
+    with pytest.raises(InputError, match=r"the disabled labels of the guarantee, \['PER'\]"):
+        ner.prediction_sets(docs)
 
 
 def test_guarantees_changed_word_vectors_raise(nlp: Language, tmp_path: Path) -> None:
     """Words can also exchange their vectors: the table stays the same."""
     for i, word in enumerate(("Anna", "Bonn", "saw")):
         nlp.vocab.set_vector(word, np.eye(3, dtype="f")[i])
-    promise(nlp, "crf_ner", drawn(nlp, 20, 34), Promises(recall=0.5))
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 20, 34), CoverageTargets(recall=0.5))
     nlp.to_disk(tmp_path)
     same = spacy.load(tmp_path)
     assert guarantees(same) == guarantees(nlp)
@@ -462,7 +476,7 @@ def test_guarantees_changed_earlier_component_raises() -> None:
     examples = drawn(nlp, 40, 0)
     train(nlp, examples, steps=5)
     trained_elsewhere(nlp).add_pipe("sentencizer", first=True)
-    calibrate(nlp, examples, promises=Promises(recall=0.5))
+    calibrate(nlp, examples, targets=CoverageTargets(recall=0.5))
     assert guarantees(nlp)["recall"]["documents"] <= 20  # a half of them
     with nlp.select_pipes(disable="sentencizer"), pytest.raises(InputError, match="got other"):
         guarantees(nlp)
@@ -473,7 +487,9 @@ def test_guarantees_changed_earlier_component_raises() -> None:
         guarantees(nlp)
 
 
-def test_calibrate_splits_docs_for_promise(nlp: Language, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibrate_splits_docs_for_guarantee(
+    nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ner = nlp.get_pipe("crf_ner")
     fitted: list[str] = []
     original = type(ner).fit_temperature
@@ -482,27 +498,29 @@ def test_calibrate_splits_docs_for_promise(nlp: Language, monkeypatch: pytest.Mo
         fitted.extend(eg.text for eg in examples)
         return original(self, examples, *more)
 
-    def promised(nlp: Language, name: str, examples: list[Example], asked: Promises) -> Any:
-        promised_to.extend(eg.text for eg in examples)
-        return promise(nlp, name, examples, asked)
+    def guaranteed(
+        nlp: Language, name: str, examples: list[Example], asked: CoverageTargets
+    ) -> Any:
+        guaranteed_to.extend(eg.text for eg in examples)
+        return fit_guarantees(nlp, name, examples, asked)
 
-    promised_to: list[str] = []
+    guaranteed_to: list[str] = []
     monkeypatch.setattr(type(ner), "fit_temperature", fit)
-    monkeypatch.setattr(calibration, "promise", promised)
+    monkeypatch.setattr(calibration, "fit_guarantees", guaranteed)
     texts = {f"Bonn came {i}": i for i in range(60)}
     examples = make_examples(nlp, [(text, [(0, 4, "LOC")]) for text in texts])
-    result = calibrate(nlp, examples, promises=Promises(recall=0.9))
+    result = calibrate(nlp, examples, targets=CoverageTargets(recall=0.9))
     assert result["guarantees"][0]["documents"] == 30 and len(set(fitted)) == 30
-    assert {*fitted}.isdisjoint(promised_to) and {*fitted, *promised_to} == {*texts}
+    assert {*fitted}.isdisjoint(guaranteed_to) and {*fitted, *guaranteed_to} == {*texts}
     numbers = sorted(texts[text] for text in fitted)
     assert numbers != list(range(30)) and numbers != list(range(0, 60, 2))  # at random
 
 
-def test_calibrate_with_promises_runs_the_network_once_for_each_doc(
+def test_calibrate_with_guarantees_runs_the_network_once_for_each_doc(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It finds the same as if the network ran for each question."""
-    asked = Promises(recall=0.8, precision=0.4, analyses=0.5)
+    asked = CoverageTargets(recall=0.8, precision=0.4, set_coverage=0.5)
     compute, read = network.compute_potentials, []
 
     def counted(pipe: Any, docs: list[Doc]) -> Any:
@@ -514,11 +532,11 @@ def test_calibrate_with_promises_runs_the_network_once_for_each_doc(
     for _ in range(2):
         nlp = spacy.load(model)
         examples = drawn(nlp, 150, 50)
-        found.append(calibrate(nlp, examples, promises=asked))
+        found.append(calibrate(nlp, examples, targets=asked))
         times.append(sum(read) / 150)
         read.clear()
         assert nlp.get_pipe("crf_ner").computed is None  # type: ignore[attr-defined]
-        for module in (calibration, drift, promises):
+        for module in (calibration, drift, coverage_targets):
             monkeypatch.setattr(module, "computed_once", lambda pipe: nullcontext())
     assert times[0] == 1 and times[1] > 4
     rows = [each.pop("guarantees") for each in found]
@@ -531,9 +549,9 @@ def test_calibrate_with_promises_runs_the_network_once_for_each_doc(
         }
 
 
-def test_promise_with_failing_docs_keeps_candidates_aligned(nlp: Language) -> None:
+def test_guarantee_with_failing_docs_keeps_candidates_aligned(nlp: Language) -> None:
     examples = drawn(nlp, 300, 7)
-    expected = promise(nlp, "crf_ner", examples, Promises(precision=0.6))
+    expected = fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(precision=0.6))
     ner = nlp.get_pipe("crf_ner")
     ner.set_error_handler(ignore_error)
     predict = ner.predict
@@ -546,14 +564,14 @@ def test_promise_with_failing_docs_keeps_candidates_aligned(nlp: Language) -> No
     ner.predict = fails
     failing = make_examples(nlp, [("fail", [])])
     mixed = [*examples[:40], *failing, *examples[40:]]
-    found = promise(nlp, "crf_ner", mixed, Promises(precision=0.6))
+    found = fit_guarantees(nlp, "crf_ner", mixed, CoverageTargets(precision=0.6))
     # The batch of the doc that fails has no entities.
     assert 0 < found[0]["documents"] < expected[0]["documents"]
     assert found[0]["cost"] < expected[0]["cost"]
     assert abs(found[0]["threshold"] - expected[0]["threshold"]) < 0.2
 
 
-def test_interrupted_promise_leaves_the_component_as_before(nlp: Language) -> None:
+def test_interrupted_guarantee_leaves_the_component_as_before(nlp: Language) -> None:
     """Precision is tried at many thresholds, which are settings of the component."""
     ner = nlp.get_pipe("crf_ner")
     predict, calls = ner.predict, count()
@@ -563,18 +581,18 @@ def test_interrupted_promise_leaves_the_component_as_before(nlp: Language) -> No
             raise KeyboardInterrupt
         return predict(docs)
 
-    ner.decode, ner.predict = "f_score", interrupted
+    ner.decode, ner.predict = "max_expected_f", interrupted
     before = srsly.json_dumps([current_settings(ner), ner.cfg])
     with pytest.raises(KeyboardInterrupt):
-        promise(nlp, "crf_ner", drawn(nlp, 300, 7), Promises(precision=0.6))
+        fit_guarantees(nlp, "crf_ner", drawn(nlp, 300, 7), CoverageTargets(precision=0.6))
     assert srsly.json_dumps([current_settings(ner), ner.cfg]) == before
 
 
-def test_calibrate_command_saves_and_prints_promises(
+def test_calibrate_command_saves_and_prints_guarantees(
     model: Path, dev: Path, tmp_path: Path
 ) -> None:
     arguments = ["calibrate", str(model), str(dev), str(tmp_path / "x")]
-    asked = ["--recall", "0.95", "--ents-precision", "0.6", "--analyses", "0.6"]
+    asked = ["--recall", "0.95", "--ents-precision", "0.6", "--set-coverage", "0.6"]
     result = CliRunner().invoke(app, [*arguments, *asked])
     assert result.exit_code == 0, result.output
     nlp = spacy.load(tmp_path / "x")
@@ -582,27 +600,38 @@ def test_calibrate_command_saves_and_prints_promises(
     assert {kind: of["level"] for kind, of in given.items()} == {
         "recall": 0.95,
         "precision": 0.6,
-        "analyses": 0.6,
+        "set_coverage": 0.6,
     }
-    for kind in ("recall", "precision", "analyses"):
+    for kind in ("recall", "precision", "set_coverage"):
         (line,) = (line for line in result.stdout.splitlines() if f" {kind}: " in line)
         assert f"{given[kind]['threshold']:.3g}" in line
         assert f"{given[kind]['documents']}" in line
     doc = nlp("Anna saw Bonn")
-    assert doc.spans["sc"] and nlp.get_pipe("crf_ner").analysis_sets([doc])[0]
+    assert doc.spans["sc"] and nlp.get_pipe("crf_ner").prediction_sets([doc])[0]
     config = srsly.read_json(tmp_path / "x" / "crf_ner" / "cfg")
     assert set(config["guarantees"]) == {*given, "digest", "reference", "computed_in"}
 
 
-def test_calibrate_command_applies_certainty_and_by_label(
+def test_calibrate_command_applies_confidence_level_and_by_label(
     model: Path, dev: Path, tmp_path: Path
 ) -> None:
     arguments = ["calibrate", str(model), str(dev), str(tmp_path / "x")]
-    asked = ["--recall", "0.6", "--ents-precision", "0.5", "--certainty", "0.8", "--by-label"]
+    asked = [
+        "--recall",
+        "0.6",
+        "--ents-precision",
+        "0.5",
+        "--confidence-level",
+        "0.8",
+        "--by-label",
+    ]
     result = CliRunner().invoke(app, [*arguments, *asked])
     assert result.exit_code == 0, result.output
     given = guarantees(spacy.load(tmp_path / "x"))
-    assert (given["recall"]["certainty"], given["precision"]["certainty"]) == (0.8, 0.8)
+    assert (given["recall"]["confidence_level"], given["precision"]["confidence_level"]) == (
+        0.8,
+        0.8,
+    )
     assert given["recall"]["by_label"] and set(given["recall"]["threshold"]) == {"LOC", "PER"}
 
 
@@ -637,7 +666,7 @@ def test_preset_entities_are_candidates(nlp: Language, tmp_path: Path) -> None:
     nlp = ruled(nlp)
     sentences = [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")]), ("Bonn came", [(0, 4, "LOC")])]
     examples = make_examples(nlp, sentences) * 50
-    (row,) = calibrate(nlp, examples, promises=Promises(recall=0.7))["guarantees"]
+    (row,) = calibrate(nlp, examples, targets=CoverageTargets(recall=0.7))["guarantees"]
     assert row["cost"] >= 1.0
     nlp.to_disk(tmp_path)
     for same in (nlp, spacy.load(tmp_path)):
@@ -654,25 +683,27 @@ def test_preset_entities_are_candidates(nlp: Language, tmp_path: Path) -> None:
         guarantees(spacy.load(tmp_path, exclude=["entity_ruler"]))
 
 
-def test_promise_accepts_preset_entities_of_other_labels(nlp: Language) -> None:
+def test_guarantee_accepts_preset_entities_of_other_labels(nlp: Language) -> None:
     nlp = ruled(nlp, label="URL", word="came")
-    asked = Promises(recall=0.5, precision=0.5, analyses=0.3)
-    rows = calibrate(nlp, drawn(nlp, 200, 9), promises=asked)["guarantees"]
-    assert [row["kind"] for row in rows] == ["recall", "precision", "analyses"]
+    asked = CoverageTargets(recall=0.5, precision=0.5, set_coverage=0.3)
+    rows = calibrate(nlp, drawn(nlp, 200, 9), targets=asked)["guarantees"]
+    assert [row["kind"] for row in rows] == ["recall", "precision", "set_coverage"]
 
 
-def test_promise_analyses_count_wrong_preset_entity_as_error(nlp: Language) -> None:
+def test_set_coverage_counts_wrong_preset_entity_as_error(nlp: Language) -> None:
     nlp = ruled(nlp, label="LOC", word="saw")
     examples = make_examples(nlp, [("Bonn saw", [(0, 4, "LOC")]), ("Bonn came", [(0, 4, "LOC")])])
-    with pytest.raises(InputError, match="analyses: expected 70 % above a probability"):
-        calibrate(nlp, examples * 100, promises=Promises(analyses=0.7))
-    result = calibrate(nlp, [*examples * 20, *examples[1:] * 100], promises=Promises(analyses=0.7))
+    with pytest.raises(InputError, match="set_coverage: expected 70 % above a probability"):
+        calibrate(nlp, examples * 100, targets=CoverageTargets(set_coverage=0.7))
+    result = calibrate(
+        nlp, [*examples * 20, *examples[1:] * 100], targets=CoverageTargets(set_coverage=0.7)
+    )
     assert result["guarantees"][0]["on_halves"] < 0.3
     nlp.get_pipe("crf_ner").overwrite = True  # it is not kept then
-    assert calibrate(nlp, examples * 100, promises=Promises(analyses=0.7))["guarantees"]
+    assert calibrate(nlp, examples * 100, targets=CoverageTargets(set_coverage=0.7))["guarantees"]
 
 
-def test_promise_analyses_count_adjacent_entities_as_error_in_io() -> None:
+def test_set_coverage_counts_adjacent_entities_as_error_in_io() -> None:
     nlp = spacy.blank("en")
     model = {"hidden_width": 16, "tok2vec": TOK2VEC}
     nlp.add_pipe("crf_ner", config={"model": model, "scheme": "io"})
@@ -681,35 +712,35 @@ def test_promise_analyses_count_adjacent_entities_as_error_in_io() -> None:
     examples = make_examples(nlp, [*apart * 7, *adjacent * 3]) * 5
     train(nlp, examples, steps=30)
     trained_elsewhere(nlp)
-    with pytest.raises(InputError, match="analyses: expected 80 % above a probability"):
-        promise(nlp, "crf_ner", examples, Promises(analyses=0.8))
-    promise(nlp, "crf_ner", examples, Promises(analyses=0.6))
+    with pytest.raises(InputError, match="set_coverage: expected 80 % above a probability"):
+        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(set_coverage=0.8))
+    fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(set_coverage=0.6))
 
 
-def test_a_failed_promise_changes_nothing(nlp: Language) -> None:
+def test_a_failed_guarantee_changes_nothing(nlp: Language) -> None:
     examples = drawn(nlp, 50, 10)
-    promise(nlp, "crf_ner", examples, Promises(recall=0.9))
+    fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.9))
     given = guarantees(nlp)
     with pytest.raises(InputError, match="precision: expected at least"):
-        promise(nlp, "crf_ner", examples, Promises(recall=0.5, precision=0.999))
+        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5, precision=0.999))
     assert guarantees(nlp) == given
 
 
-def test_a_calibration_without_promises_drops_earlier_ones(nlp: Language) -> None:
+def test_a_calibration_without_guarantees_drops_earlier_ones(nlp: Language) -> None:
     examples = drawn(nlp, 50, 10)
-    calibrate(nlp, examples, promises=Promises(recall=0.9))
+    calibrate(nlp, examples, targets=CoverageTargets(recall=0.9))
     assert [*guarantees(nlp)] == ["recall"]
     calibrate(nlp, drawn(nlp, 20, 12))
     assert guarantees(nlp) == {}
 
 
-def test_promise_spans_key_of_another_component_raises(nlp: Language) -> None:
+def test_guarantee_spans_key_of_another_component_raises(nlp: Language) -> None:
     nlp.add_pipe("span_ruler", config={"spans_key": "sc"})
     with pytest.raises(InputError, match="expected a key of its own, got 'sc', which 'span_ruler'"):
-        promise(nlp, "crf_ner", drawn(nlp, 40, 11), Promises(recall=0.9))
+        fit_guarantees(nlp, "crf_ner", drawn(nlp, 40, 11), CoverageTargets(recall=0.9))
     assert nlp.get_pipe("crf_ner").spans_key is None
     nlp.get_pipe("crf_ner").spans_key = "candidates"
-    promise(nlp, "crf_ner", drawn(nlp, 40, 11), Promises(recall=0.9))
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 40, 11), CoverageTargets(recall=0.9))
 
 
 def test_guarantees_ignore_order_of_sentencizer_characters(nlp: Language) -> None:
@@ -720,7 +751,7 @@ def test_guarantees_ignore_order_of_sentencizer_characters(nlp: Language) -> Non
             return reversed([*super().__iter__()])
 
     sentencizer: Any = nlp.add_pipe("sentencizer", first=True)
-    promise(nlp, "crf_ner", drawn(nlp, 20, 31), Promises(recall=0.5))
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 20, 31), CoverageTargets(recall=0.5))
     sentencizer.punct_chars = Reversed(sentencizer.punct_chars)
     assert guarantees(nlp)
     for name, value in (("overwrite", not sentencizer.overwrite), ("punct_chars", {"!"})):
@@ -741,7 +772,7 @@ def test_guarantees_hold_after_new_vocabulary_words(
     if component == "lemmatizer":
         lemmatizer = nlp.add_pipe("lemmatizer", before="crf_ner", config={"mode": "lookup"})
         lemmatizer.lookups.add_table("lemma_lookup", {"saw": "see"})
-    promise(nlp, "crf_ner", drawn(nlp, 30, 20), Promises(recall=0.8))
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 30, 20), CoverageTargets(recall=0.8))
     nlp.to_disk(tmp_path)
     for same in (nlp, spacy.load(tmp_path)):
         same("Someword neverseen")
@@ -751,11 +782,11 @@ def test_guarantees_hold_after_new_vocabulary_words(
         guarantees(nlp)
 
 
-def test_promise_recall_holds_for_probabilities_rounded_to_1(nlp: Language) -> None:
+def test_guarantee_recall_holds_for_probabilities_rounded_to_1(nlp: Language) -> None:
     ner = nlp.get_pipe("crf_ner")
     ner.platt_slope, ner.temperature = 3.5, 0.2
     examples = drawn(nlp, 100, 21)
-    (row,) = promise(nlp, "crf_ner", examples, Promises(recall=0.3))
+    (row,) = fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.3))
     assert row["threshold"] > 1 - 1e-6
     shares = []
     for eg in examples:
@@ -767,11 +798,11 @@ def test_promise_recall_holds_for_probabilities_rounded_to_1(nlp: Language) -> N
     assert np.mean(shares) >= 0.3 and row["cost"] > 0
 
 
-def test_promise_threshold_not_representable_raises(nlp: Language) -> None:
+def test_guarantee_threshold_not_representable_raises(nlp: Language) -> None:
     ner = nlp.get_pipe("crf_ner")
     ner.platt_slope, ner.platt_intercept, ner.temperature = 3.0, -3.0, 0.5
     with pytest.raises(InputError, match="The model does not know these documents well enough"):
-        promise(nlp, "crf_ner", drawn(nlp, 100, 22), Promises(recall=0.97))
+        fit_guarantees(nlp, "crf_ner", drawn(nlp, 100, 22), CoverageTargets(recall=0.97))
 
 
 @pytest.mark.parametrize("asked", [{"recall": 0.8}, {"precision": 0.2}, {}])
@@ -780,7 +811,7 @@ def test_evaluate_candidates_replaced_by_other_component_warns(
 ) -> None:
     nlp.get_pipe("crf_ner").spans_key = "sc"
     if asked:
-        promise(nlp, "crf_ner", drawn(nlp, 60, 23), Promises(**asked))
+        fit_guarantees(nlp, "crf_ner", drawn(nlp, 60, 23), CoverageTargets(**asked))
     ruler = nlp.add_pipe("span_ruler", config={"spans_key": "sc"})
     ruler.add_patterns([{"label": "ORG", "pattern": "Anna"}])
     if "recall" in asked:
@@ -801,10 +832,10 @@ def test_guarantees_changed_setting_of_earlier_recognizer_raises(nlp: Language) 
     examples = drawn(nlp, 20, 25)
     for eg in examples:
         eg.predicted = nlp.get_pipe("crf_ner")(eg.predicted)
-    promise(nlp, "second", examples, Promises(recall=0.01))
+    fit_guarantees(nlp, "second", examples, CoverageTargets(recall=0.01))
     assert guarantees(nlp, "second")
     first: Any = nlp.get_pipe("crf_ner")
-    for name, value in (("platt_intercept", -3.0), ("span_threshold", 0.9), ("threshold", 0.9)):
+    for name, value in (("platt_intercept", -3.0), ("f_score_threshold", 0.9), ("threshold", 0.9)):
         before = getattr(first, name)
         setattr(first, name, value)
         with pytest.raises(InputError, match="got other weights"):
@@ -815,22 +846,22 @@ def test_guarantees_changed_setting_of_earlier_recognizer_raises(nlp: Language) 
 
 def test_a_failed_calibration_changes_nothing(nlp: Language) -> None:
     ner = nlp.get_pipe("crf_ner")
-    before = ner.decode, ner.temperature, platt_scaling(ner), ner.spans_key, ner.span_threshold
+    before = ner.decode, ner.temperature, platt_scaling(ner), ner.spans_key, ner.f_score_threshold
     with pytest.raises(InputError, match="recall: expected at least"):
-        calibrate(nlp, drawn(nlp, 40, 26), f_beta=1.0, promises=Promises(recall=0.999))
-    now = ner.decode, ner.temperature, platt_scaling(ner), ner.spans_key, ner.span_threshold
+        calibrate(nlp, drawn(nlp, 40, 26), f_beta=1.0, targets=CoverageTargets(recall=0.999))
+    now = ner.decode, ner.temperature, platt_scaling(ner), ner.spans_key, ner.f_score_threshold
     assert now == before and ner.cfg["guarantees"] == {}
     with pytest.raises(InputError, match="expected examples with annotated entities"):
-        calibrate(nlp, drawn(nlp, 1, 27), promises=Promises(recall=0.8))
+        calibrate(nlp, drawn(nlp, 1, 27), targets=CoverageTargets(recall=0.8))
 
 
 def test_failed_calibration_keeps_earlier_numbers(model: Path) -> None:
     nlp = spacy.load(model, config={"components.crf_ner.threshold": 0.25})
     pipe = recognizer(nlp)
-    pipe.temperature, pipe.span_threshold = 2.0, 0.3
+    pipe.temperature, pipe.f_score_threshold = 2.0, 0.3
     with pytest.raises(InputError, match="recall: expected at least"):
-        calibrate(nlp, drawn(nlp, 40, 26), promises=Promises(recall=0.999))
-    assert (pipe.temperature, pipe.span_threshold, pipe.threshold) == (2.0, 0.3, 0.25)
+        calibrate(nlp, drawn(nlp, 40, 26), targets=CoverageTargets(recall=0.999))
+    assert (pipe.temperature, pipe.f_score_threshold, pipe.threshold) == (2.0, 0.3, 0.25)
     assert pipe.calibrated_on is None
 
 
@@ -839,8 +870,8 @@ def test_failed_calibration_keeps_earlier_numbers(model: Path) -> None:
 
 @pytest.mark.parametrize("by_label", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_evaluate_coverage_matches_direct_calculation(nlp: Language, by_label: bool) -> None:
-    asked = Promises(recall=0.9, precision=0.5, analyses=0.7, by_label=by_label)
-    promise(nlp, "crf_ner", drawn(nlp, 150, 12), asked)
+    asked = CoverageTargets(recall=0.9, precision=0.5, set_coverage=0.7, by_label=by_label)
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 150, 12), asked)
     examples = drawn(nlp, 60, 13)
     for eg in examples:
         eg.predicted = nlp(eg.text)
@@ -855,7 +886,7 @@ def test_evaluate_coverage_matches_direct_calculation(nlp: Language, by_label: b
     assert found["docs"] == 60
     given = guarantees(nlp)
     assert {kind: {**each, "found": None} for kind, each in given.items()} == {
-        kind: {**each, "found": None} for kind, each in found["promises"].items()
+        kind: {**each, "found": None} for kind, each in found["guarantees"].items()
     }
 
     def keys(spans: Any) -> list[tuple[int, int, str]]:
@@ -875,15 +906,15 @@ def test_evaluate_coverage_matches_direct_calculation(nlp: Language, by_label: b
             by_name[label] += [np.mean(found_of)] if found_of else []
         if eg.predicted.ents:
             precisions.append(np.mean([ent in ents for ent in keys(eg.predicted.ents)]))
-        (analyses,) = nlp.get_pipe("crf_ner").analysis_sets([nlp.make_doc(eg.text)])
-        right.append(any(keys(each.ents) == ents for each in analyses))
-    recall = found["promises"]["recall"]["found"]
+        (labelings,) = nlp.get_pipe("crf_ner").prediction_sets([nlp.make_doc(eg.text)])
+        right.append(any(keys(each.ents) == ents for each in labelings))
+    recall = found["guarantees"]["recall"]["found"]
     if by_label:
         assert recall == {label: pytest.approx(np.mean(of)) for label, of in by_name.items()}
     else:
         assert recall == pytest.approx(np.mean(recalls))
-    for kind, values in (("precision", precisions), ("analyses", right)):
-        assert found["promises"][kind]["found"] == pytest.approx(np.mean(values))
+    for kind, values in (("precision", precisions), ("set_coverage", right)):
+        assert found["guarantees"][kind]["found"] == pytest.approx(np.mean(values))
         assert 0.4 < np.mean(values)
     assert np.mean(recalls) < 1.0
     for at in found["curve"]:
@@ -901,43 +932,48 @@ def test_evaluate_coverage_matches_direct_calculation(nlp: Language, by_label: b
     assert found["curve"][-1]["coverage"] == pytest.approx(np.mean(recalls))
 
 
-def test_evaluate_invalid_promise_warns_and_is_left_out(nlp: Language) -> None:
-    promise(nlp, "crf_ner", drawn(nlp, 50, 15), Promises(recall=0.9))
+def test_evaluate_invalid_guarantee_warns_and_is_left_out(nlp: Language) -> None:
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 50, 15), CoverageTargets(recall=0.9))
     nlp.get_pipe("crf_ner").candidate_threshold = 0.5
     examples = drawn(nlp, 20, 16)
     for eg in examples:
         eg.predicted = nlp(eg.text)
     with pytest.warns(UserWarning, match="got other candidate_threshold"):
         found = evaluate(examples, nlp=nlp, resamples=2)["coverage"]
-    assert found["promises"] == {} and found["curve"][-1]["threshold"] == 0.5
+    assert found["guarantees"] == {} and found["curve"][-1]["threshold"] == 0.5
     nlp.get_pipe("crf_ner").spans_key = None
     with pytest.warns(UserWarning, match="got other"):
         assert evaluate(examples, nlp=nlp, resamples=2)["coverage"] is None
 
 
-def test_evaluate_promised_precision_excludes_preset_entities(nlp: Language) -> None:
-    """As the promise of a precision does: preset entities have no confidence."""
+def test_evaluate_guaranteed_precision_excludes_preset_entities(nlp: Language) -> None:
+    """As the guarantee of a precision does: preset entities have no confidence."""
     nlp = ruled(nlp, "ORG", "it")  # always wrong
     prepared = _prepared(nlp, drawn(nlp, 150, 28))
-    promise(nlp, "crf_ner", prepared, Promises(precision=0.5))
+    fit_guarantees(nlp, "crf_ner", prepared, CoverageTargets(precision=0.5))
     examples = drawn(nlp, 60, 29)
     for eg in examples:
         eg.predicted = nlp(eg.text)
-    found = evaluate(examples, nlp=nlp, resamples=2)["coverage"]["promises"]
+    found = evaluate(examples, nlp=nlp, resamples=2)["coverage"]["guarantees"]
     shares = []
     for eg in examples:
         gold = {(e.start, e.end, e.label_) for e in eg.reference.ents}
         added = [(e.start, e.end, e.label_) for e in eg.predicted.ents if e.label_ != "ORG"]
         shares += [np.mean([ent in gold for ent in added])] if added else []
     assert found["precision"]["found"] == pytest.approx(np.mean(shares)) and np.mean(shares) >= 0.5
-    promise(nlp, "crf_ner", [eg for eg in prepared if "it" not in eg.text], Promises(analyses=0.1))
+    fit_guarantees(
+        nlp,
+        "crf_ner",
+        [eg for eg in prepared if "it" not in eg.text],
+        CoverageTargets(set_coverage=0.1),
+    )
     # What the ruler had set is not known any more.
-    found = evaluate(examples, nlp=nlp, resamples=2)["coverage"]["promises"]
-    assert found["analyses"]["found"] is None
+    found = evaluate(examples, nlp=nlp, resamples=2)["coverage"]["guarantees"]
+    assert found["set_coverage"]["found"] is None
 
 
 @pytest.mark.slow
-def test_promise_precision_counts_entities_of_one_recognizer() -> None:
+def test_guarantee_precision_counts_entities_of_one_recognizer() -> None:
     """Those of an earlier one, which is always right here, have a confidence too."""
     nlp = spacy.blank("en")
     for name, word, other in (("first", "Acme", "Anna"), ("second", "Anna", "Acme")):
@@ -945,35 +981,35 @@ def test_promise_precision_counts_entities_of_one_recognizer() -> None:
         own.add_pipe("crf_ner", name, config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
         train(own, make_examples(own, [(word, [(0, 4, "NAME")]), (other, [])]), steps=20)
         nlp.add_pipe(name, source=trained_elsewhere(own))
-    acme, anna = (0, 4, "NAME"), (5, 9, "NAME")  # the second recogniser is right in one half
+    acme, anna = (0, 4, "NAME"), (5, 9, "NAME")  # the second recognizer is right in one half
     examples = make_examples(nlp, [("Acme Anna", [acme, anna]), ("Acme Anna", [acme])] * 50)
     fitted = calibrate(nlp, examples, "second")
     assert fitted["before"]["entities"] == fitted["after"]["entities"] == 100
     for eg in examples:
         eg.predicted = nlp.get_pipe("first")(eg.predicted)
     with pytest.raises(InputError, match="expected a threshold at which 60 % is certain"):
-        promise(nlp, "second", examples, Promises(precision=0.6))
-    promise(nlp, "second", examples, Promises(precision=0.3))
+        fit_guarantees(nlp, "second", examples, CoverageTargets(precision=0.6))
+    fit_guarantees(nlp, "second", examples, CoverageTargets(precision=0.3))
     assert {ent._.confidence for eg in examples for ent in eg.predicted.ents} - {None}
     for eg in examples:
         eg.predicted = nlp(eg.text)
     # Which of the two has found an entity is not known any more.
-    found = evaluate(examples, nlp=nlp, component="second", resamples=2)["coverage"]["promises"]
+    found = evaluate(examples, nlp=nlp, component="second", resamples=2)["coverage"]["guarantees"]
     assert found["precision"]["found"] is None
 
 
-def test_evaluate_analysis_with_extra_entities_is_wrong(nlp: Language) -> None:
-    promise(nlp, "crf_ner", drawn(nlp, 20, 36), Promises(analyses=0.5))
+def test_evaluate_labeling_with_extra_entities_is_wrong(nlp: Language) -> None:
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 20, 36), CoverageTargets(set_coverage=0.5))
     anna, bonn = (0, 4, "PER"), (9, 13, "LOC")
     examples = make_examples(nlp, [("Anna saw Bonn", [anna]), ("Anna saw Bonn", [anna, bonn])])
     for eg in examples:
         eg.predicted = nlp(eg.text)
     ner: Any = nlp.get_pipe("crf_ner")
-    ner.analysis_sets = lambda docs: [
+    ner.prediction_sets = lambda docs: [
         [SimpleNamespace(ents=[doc.char_span(*span) for span in (anna, bonn)])] for doc in docs
     ]
     for kept, expected in ((examples[:1], 0.0), (examples, 0.5)):
-        found = evaluate(kept, nlp=nlp, resamples=2)["coverage"]["promises"]["analyses"]
+        found = evaluate(kept, nlp=nlp, resamples=2)["coverage"]["guarantees"]["set_coverage"]
         assert found["found"] == expected
 
 
@@ -993,20 +1029,20 @@ def test_evaluate_coverage_curve_rounds_float32_scores(nlp: Language) -> None:
 
 
 def test_docs_that_failed_count_as_docs_without_entities() -> None:
-    """Components before the recogniser have not processed them."""
+    """Components before the recognizer have not processed them."""
     nlp = listening_to_tok2vec()
     train(nlp, drawn(nlp, 40, 0), steps=30)
     trained_elsewhere(nlp)
     prepared = _prepared(nlp, drawn(nlp, 60, 32))
-    promise(nlp, "crf_ner", prepared, Promises(analyses=0.5))
+    fit_guarantees(nlp, "crf_ner", prepared, CoverageTargets(set_coverage=0.5))
     examples = make_examples(nlp, [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")])] * 2)
     examples[0].predicted = nlp(examples[0].text)
     found = evaluate(examples, nlp=nlp, resamples=2)
     assert [e["kind"] for e in found["errors"]["list"] if e["doc"] == 1] == ["missed", "missed"]
     assert [e["confidence"] for e in found["errors"]["list"] if e["doc"] == 1] == [None, None]
-    alone = evaluate(examples[:1], nlp=nlp, resamples=2)["coverage"]["promises"]["analyses"]
+    alone = evaluate(examples[:1], nlp=nlp, resamples=2)["coverage"]["guarantees"]["set_coverage"]
     assert alone["found"] == 1.0
-    assert found["coverage"]["promises"]["analyses"]["found"] == 0.5
+    assert found["coverage"]["guarantees"]["set_coverage"]["found"] == 0.5
 
 
 def _prepared(nlp: Language, examples: list[Example]) -> list[Example]:

@@ -1,4 +1,4 @@
-"""Promises are not fitted to documents that a pipeline has seen in its training."""
+"""Guarantees are not fitted to documents that a pipeline has seen in its training."""
 
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,11 @@ from typer.testing import CliRunner, Result
 
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.evaluation import promises
+from spacy_crf_ner.evaluation import coverage_targets
 from spacy_crf_ner.evaluation.calibration import calibrate
+from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets, fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.held_out import new_examples, seen_in_training
-from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.lookup import recognizer
 
@@ -47,7 +47,7 @@ def model(shared: Any) -> Path:
 
 @pytest.fixture
 def nlp(model: Path, monkeypatch: pytest.MonkeyPatch) -> Language:
-    monkeypatch.setattr(promises, "HALVES", 2)
+    monkeypatch.setattr(coverage_targets, "HALVES", 2)
     return spacy.load(model)
 
 
@@ -56,28 +56,28 @@ def forget(nlp: Language) -> None:
     recognizer(nlp).cfg["seen"] = {"is_complete": False, "train": "", "dev": ""}
 
 
-@pytest.mark.parametrize("fit", [calibrate, promise])
-def test_promise_leaves_out_documents_of_train_and_dev(nlp: Language, fit: Any) -> None:
+@pytest.mark.parametrize("fit", [calibrate, fit_guarantees])
+def test_guarantee_leaves_out_documents_of_train_and_dev(nlp: Language, fit: Any) -> None:
     examples = [*written(nlp, "train", 15), *written(nlp, "new", 40), *written(nlp, "dev", 10)]
     message = (
         r"25 of 65 documents are left out, .*: 15 in training, and 10 in the evaluations that "
         r"chose its weights \(document 0, 1, 2, 3, 4, ...; the first is 'Bonn came to the train "
         r"number 0\..*40 are left\."
     )
-    asked = {"examples": examples, "name": "crf_ner", "promises": Promises(recall=0.5)}
+    asked = {"examples": examples, "name": "crf_ner", "targets": CoverageTargets(recall=0.5)}
     with pytest.warns(UserWarning, match=message):
         fit(nlp, **asked)
     found = guarantees(nlp)["recall"]
-    assert found["documents"] == (40 if fit is promise else 20)  # a half of them
+    assert found["documents"] == (40 if fit is fit_guarantees else 20)  # a half of them
     assert (found["compared_with"], found["counts_dev"]) == (["train", "dev"], False)
     with pytest.warns(UserWarning, match="15 of 65 .* 15 in training .document"):
-        fit(nlp, **{**asked, "promises": Promises(recall=0.5, count_dev=True)})
+        fit(nlp, **{**asked, "targets": CoverageTargets(recall=0.5, count_dev=True)})
     found = guarantees(nlp)["recall"]
-    assert found["documents"] == (50 if fit is promise else 25)
+    assert found["documents"] == (50 if fit is fit_guarantees else 25)
     assert (found["compared_with"], found["counts_dev"]) == (["train"], True)
 
 
-def test_promise_leaves_out_documents_whose_evaluation_chose_the_saved_weights() -> None:
+def test_guarantee_leaves_out_documents_whose_evaluation_chose_the_saved_weights() -> None:
     """A loop that keeps the best pipeline, and the first one is the best."""
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
@@ -94,21 +94,21 @@ def test_promise_leaves_out_documents_whose_evaluation_chose_the_saved_weights()
         assert new_examples(nlp, "crf_ner", asked)[1] == ["train", "dev"]
 
 
-def test_promise_on_documents_of_train_alone_raises_and_changes_nothing(nlp: Language) -> None:
+def test_guarantee_on_documents_of_train_alone_raises_and_changes_nothing(nlp: Language) -> None:
     before = recognizer(nlp).cfg["guarantees"], recognizer(nlp).spans_key
     for part, stated in (("train", {"held_out": True}), ("train", {}), ("dev", {})):
         with pytest.raises(InputError, match=r"0 are left\. Calibrate on new documents"):
-            calibrate(nlp, written(nlp, part, 10), promises=Promises(recall=0.5, **stated))
+            calibrate(nlp, written(nlp, part, 10), targets=CoverageTargets(recall=0.5, **stated))
     assert (recognizer(nlp).cfg["guarantees"], recognizer(nlp).spans_key) == before
 
 
-def test_promise_on_sentences_of_training_documents_raises(nlp: Language) -> None:
+def test_guarantee_on_sentences_of_training_documents_raises(nlp: Language) -> None:
     sentences = [(f"It was day {i} of train.", []) for i in range(15)]
     with pytest.raises(InputError, match="15 of 15 documents are left out"):
         new_examples(nlp, "crf_ner", make_examples(nlp, sentences))
 
 
-def test_promise_on_training_documents_cut_by_another_tokenizer_raises(nlp: Language) -> None:
+def test_guarantee_on_training_documents_cut_by_another_tokenizer_raises(nlp: Language) -> None:
     examples = []
     for eg in written(nlp, "train", 15):
         doc = Doc(nlp.vocab, [token.text for token in eg.reference])  # a space after each
@@ -121,19 +121,19 @@ def test_pipeline_without_hashes_needs_train_or_statement(nlp: Language) -> None
     forget(nlp)
     examples = [*written(nlp, "train", 15), *written(nlp, "new", 30)]
     with pytest.raises(InputError, match=r"does not say which .*--train.*--held-out"):
-        promise(nlp, "crf_ner", examples, Promises(recall=0.5))
+        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5))
     texts = [eg.text for eg in examples[:15]]
     with pytest.warns(UserWarning, match="15 of 45 documents are left out"):
-        promise(nlp, "crf_ner", examples, Promises(recall=0.5, trained_on=texts))
+        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5, trained_on=texts))
     assert guarantees(nlp)["recall"]["compared_with"] == ["train"]
-    promise(nlp, "crf_ner", examples, Promises(recall=0.5, held_out=True))
+    fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5, held_out=True))
     assert guarantees(nlp)["recall"]["compared_with"] == []
     # It learns on: what it then learns is known, what came before is not.
     nlp.update(examples[:15], sgd=nlp.resume_training())
     with pytest.raises(InputError, match="does not say which"):
-        promise(nlp, "crf_ner", examples, Promises(recall=0.5))
+        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5))
     with pytest.warns(UserWarning, match="15 of 45 documents are left out"):
-        promise(nlp, "crf_ner", examples, Promises(recall=0.5, held_out=True))
+        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5, held_out=True))
 
 
 def test_texts_of_another_recognizer_count_too(nlp: Language) -> None:
@@ -147,7 +147,7 @@ def test_texts_of_another_recognizer_count_too(nlp: Language) -> None:
         assert len(new_examples(nlp, "crf_ner", examples)[0]) == 15
 
 
-def test_calibration_without_promise_uses_dev_and_train(nlp: Language) -> None:
+def test_calibration_without_guarantee_uses_dev_and_train(nlp: Language) -> None:
     examples = [*written(nlp, "train", 15), *written(nlp, "dev", 10)]
     assert calibrate(nlp, examples)["before"]["entities"] > 0
 
@@ -170,19 +170,21 @@ def test_calibrate_command_of_folder_with_train_and_dev_is_refused(
     assert result.exit_code == 1 and not (tmp_path / "careful").exists()
     error = " ".join(result.stderr.split())
     assert "25 of 40 documents are left out" in error and "15 are left." in error
-    assert "got 8 with such entities. Calibrate on more (half of them serve the promises)" in error
+    assert (
+        "got 8 with such entities. Calibrate on more (half of them serve the guarantees)" in error
+    )
     assert "train and dev do not count." in error
     assert "UserWarning" not in error
 
 
-def test_calibrate_command_says_that_a_promise_from_dev_is_too_good(
+def test_calibrate_command_says_that_a_guarantee_from_dev_is_too_good(
     model: Path, tmp_path: Path
 ) -> None:
     options = "--recall", "0.5", "--count-dev"
     result = run(model, tmp_path, {"train": 2, "dev": 10}, *options)
     assert result.exit_code == 0, result.output
     error = " ".join(result.stderr.split())
-    assert "2 in training (document" in error and "The promise is too good." in error
+    assert "2 in training (document" in error and "The guarantee is too good." in error
 
 
 @pytest.mark.parametrize("part, n", [("train", 15), ("test", 0)])
@@ -216,7 +218,7 @@ def test_calibrate_command_warns_of_copies(model: Path, tmp_path: Path) -> None:
     assert f"Warning: {30 - different} of the 30 documents" in " ".join(result.stderr.split())
 
 
-def test_calibrate_command_saves_what_the_promise_is_about(model: Path, tmp_path: Path) -> None:
+def test_calibrate_command_saves_what_the_guarantee_is_about(model: Path, tmp_path: Path) -> None:
     old = spacy.load(model)
     forget(old)
     old.to_disk(tmp_path / "old")
@@ -227,7 +229,7 @@ def test_calibrate_command_saves_what_the_promise_is_about(model: Path, tmp_path
     lines = " ".join(result.output.split())
     lengths = [len(eg.reference) for eg in written(old, "test", 30)]
     mean = f"{sum(lengths) / 30:.0f}"
-    assert f"Promised for a document, of {mean} tokens on average, and the labels LOC" in lines
+    assert f"Guaranteed for a document, of {mean} tokens on average, and the labels LOC" in lines
     assert "repetitions" not in lines
     found = guarantees(spacy.load(tmp_path / "careful"))["recall"]
     assert (found["unit"], found["labels"], found["monitor"]) == ("document", ["LOC"], None)

@@ -17,13 +17,13 @@ from spacy.training import Example
 from helpers import Span as Offsets
 from overlapping import TEXT, make_overlapping
 from pipelines import TOK2VEC, make_examples, train
-from spacy_crf_ner.evaluation import compare, evaluate, require_gold
+from spacy_crf_ner.evaluation import check_gold, compare, evaluate
 from spacy_crf_ner.evaluation.calibration import calibrate, reliability
+from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets, fit_guarantees
 from spacy_crf_ner.evaluation.error_analysis import errors
 from spacy_crf_ner.evaluation.guarantees import FITTED_SETTINGS
 from spacy_crf_ner.evaluation.matching import Entity, collect_entities, match_entities, overlaps
 from spacy_crf_ner.evaluation.nesting import nesting
-from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.evaluation.scores import count_entities, score_strictly
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
@@ -308,7 +308,7 @@ def test_nesting_recall_matches_manual_calculation() -> None:
         return {"flat": counts[0], "overlapping": counts[1], "lost": lost}
 
     assert found == {
-        "layers": 1,
+        "max_nesting": 1,
         "ceiling": pytest.approx(6 / 7),
         "micro": row((2, 0.5), (5, 0.6), 1),
         "per_type": {
@@ -321,10 +321,10 @@ def test_nesting_recall_matches_manual_calculation() -> None:
     assert nesting([], LABELS, 1)["ceiling"] is None
 
 
-def test_nesting_ceiling_matches_brute_force_over_layers(drawn: list[Example]) -> None:
-    """Brute force: the largest part of the gold spans of a label that fits into the layers."""
+def test_nesting_ceiling_matches_brute_force_over_levels(drawn: list[Example]) -> None:
+    """Brute force: the largest part of the gold spans of a label that fits into the levels."""
     docs = collect_entities(drawn[:100], "sc")
-    for layers in (1, 2):
+    for max_nesting in (1, 2):
         fits = 0
         for doc, label in product(docs, LABELS):
             spans = [ent.span for ent in doc.gold if ent.label == label]
@@ -339,11 +339,11 @@ def test_nesting_ceiling_matches_brute_force_over_layers(drawn: list[Example]) -
                     )
                     for c in range(len(doc.text))
                 )
-                <= layers
+                <= max_nesting
             )
         total = sum(len(doc.gold) for doc in docs)
-        found = nesting(docs, LABELS, layers)["ceiling"]
-        # What the greedy layers lose is at least what any must.
+        found = nesting(docs, LABELS, max_nesting)["ceiling"]
+        # What the greedy levels lose is at least what any must.
         assert found <= fits / total + 1e-9
         assert found > 0.9 * fits / total
 
@@ -380,7 +380,7 @@ def folder(shared: Any) -> Path:
 def pipeline() -> Language:
     nlp = spacy.blank("en")
     config = {"model": {"hidden_width": 16, "tok2vec": TOK2VEC}}
-    nlp.add_pipe("crf_ner", config={**config, "entities": "overlapping", "layers": 1})
+    nlp.add_pipe("crf_ner", config={**config, "overlap": True, "max_nesting": 1})
     return nlp
 
 
@@ -405,7 +405,7 @@ def test_evaluate_with_nlp_reads_entities_from_doc_spans(nlp: Language) -> None:
     assert found["reliability"]["entities"] == found["predicted"]
     row = found["thresholds"][0]
     assert (row["precision"], row["recall"]) == (micro["precision"], micro["recall"])
-    assert found["nesting"]["layers"] == 1 and found["nesting"]["ceiling"] == 1.0
+    assert found["nesting"]["max_nesting"] == 1 and found["nesting"]["ceiling"] == 1.0
     assert found["coverage"] is None and found["transitions"]["tags"]
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     # Without the pipeline, the entities are those of doc.ents, which gold docs do not annotate.
@@ -438,11 +438,11 @@ def test_compare_uses_doc_spans(nlp: Language) -> None:
 
 def test_require_gold_and_evaluate_without_entities_raise(nlp: Language) -> None:
     examples = examples_of(nlp, [GOLD])
-    require_gold(examples, "corpus", "sc")
+    check_gold(examples, "corpus", "sc")
     with pytest.raises(InputError, match=r"got 1 without.*in doc\.ents or doc\.spans\['other'\]"):
-        require_gold(examples, "corpus", "other")
+        check_gold(examples, "corpus", "other")
     with pytest.raises(InputError, match="got 1 without"):
-        require_gold(examples, "corpus")
+        check_gold(examples, "corpus")
     with pytest.raises(
         InputError, match=r"got 1 by \['crf_ner'\] without.*sets doc\.spans\['sc'\]"
     ):
@@ -466,7 +466,7 @@ def test_calibrate_f_beta_gives_best_threshold_for_spans(nlp: Language) -> None:
     pipe: Any = nlp.get_pipe("crf_ner")
     gold = [GOLD, OTHER] * 4
     found = calibrate(nlp, examples_of(nlp, gold), f_beta=2)
-    assert (pipe.decode, pipe.span_threshold) == ("f_score", found["span_threshold"])
+    assert (pipe.decode, pipe.f_score_threshold) == ("max_expected_f", found["f_score_threshold"])
     each = spancat_score(annotated(nlp, gold), spans_key="sc")
     p, r = each["spans_sc_p"], each["spans_sc_r"]
     assert found["after"]["f_beta"] == pytest.approx(5 * p * r / (4 * p + r))
@@ -482,7 +482,7 @@ def test_calibrate_f_beta_gives_best_threshold_for_spans(nlp: Language) -> None:
         return 5 * sum(chosen) / (len(chosen) + 4 * of_gold)
 
     best, others = expected(), []
-    for pipe.span_threshold in np.arange(0.05, 1.0, 0.05):
+    for pipe.f_score_threshold in np.arange(0.05, 1.0, 0.05):
         others.append(expected())
     assert min(others) < max(others) <= best + 1e-6
 
@@ -492,19 +492,19 @@ def test_calibration_does_not_need_confidences_in_ents(nlp: Language) -> None:
     assert calibrate(nlp, examples_of(nlp, [GOLD, OTHER]))["after"]["entities"] > 0
 
 
-@pytest.mark.parametrize("kind", ["recall", "precision", "analyses"])
-def test_promise_overlapping_raises_before_fitting(nlp: Language, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["recall", "precision", "set_coverage"])
+def test_guarantee_overlapping_raises_before_fitting(nlp: Language, kind: str) -> None:
     pipe: Any = nlp.get_pipe("crf_ner")
     before = {name: getattr(pipe, name) for name in FITTED_SETTINGS}
-    says = r"\[crf_ner\] promises: expected a component with entities = .flat., got .overlapping"
+    says = r"\[crf_ner\] guarantees: expected a component with overlap = false, got true"
 
     def unread() -> Any:
         raise AssertionError("read examples")
         yield
 
-    promises = Promises(**{kind: 0.9})
+    targets = CoverageTargets(**{kind: 0.9})
     with pytest.raises(InputError, match=says):
-        calibrate(nlp, unread(), promises=promises)
+        calibrate(nlp, unread(), targets=targets)
     with pytest.raises(InputError, match=says):
-        promise(nlp, "crf_ner", [], promises)
+        fit_guarantees(nlp, "crf_ner", [], targets)
     assert {name: getattr(pipe, name) for name in FITTED_SETTINGS} == before

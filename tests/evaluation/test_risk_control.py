@@ -29,40 +29,40 @@ def missed(documents: list[np.ndarray], threshold: float) -> float:
 
 
 @pytest.mark.parametrize(
-    "risk, certainty, needed",
+    "risk, confidence_level, needed",
     [(0.02, None, 49), (0.1, None, 9), (0.02, 0.95, 149), (0.1, 0.9, 22), (0.07, None, 14)],
 )
 def test_recall_threshold_too_few_documents_is_none(
-    risk: float, certainty: float, needed: int
+    risk: float, confidence_level: float, needed: int
 ) -> None:
-    """With no error, the bounds are 1 / (n + 1), and (1 - certainty) ** (1 / n)."""
-    assert documents_needed(risk, certainty) == needed
-    smallest = [1 / (n + 1) if certainty is None else 1 - (1 - certainty) ** (1 / n)
+    """With no error, the bounds are 1 / (n + 1), and (1 - confidence_level) ** (1 / n)."""
+    assert documents_needed(risk, confidence_level) == needed
+    smallest = [1 / (n + 1) if confidence_level is None else 1 - (1 - confidence_level) ** (1 / n)
                 for n in (needed - 1, needed)]  # fmt: skip
     assert smallest[0] > risk >= smallest[1]
     p = [np.array([0.25 + i / 1000]) for i in range(needed)]
-    assert recall_threshold(p[1:], risk, certainty) is None
-    assert recall_threshold(p, risk, certainty) == 0.25  # the lowest: none is below
+    assert recall_threshold(p[1:], risk, confidence_level) is None
+    assert recall_threshold(p, risk, confidence_level) == 0.25  # the lowest: none is below
 
 
-@pytest.mark.parametrize("certainty", [None, 0.9])
+@pytest.mark.parametrize("confidence_level", [None, 0.9])
 @pytest.mark.parametrize("risk", [0.05, 0.2])
-def test_recall_threshold_is_highest_safe_threshold(risk: float, certainty: float) -> None:
+def test_recall_threshold_is_highest_safe_threshold(risk: float, confidence_level: float) -> None:
     rng = np.random.default_rng(0)
     documents = [p.round(2) for p in draw_documents(rng, 120)]  # some are equal
     n = len(documents)
     safe = []
     for threshold in sorted({*np.concatenate(documents)}):
         mean = missed(documents, threshold)
-        if certainty is None:
+        if confidence_level is None:
             safe.append((threshold, (n * mean + 1) / (n + 1) <= risk))
         else:
             p_value = min(
                 hoeffding(mean, n, risk), math.e * binom.cdf(math.ceil(n * mean - 1e-9), n, risk)
             )
-            safe.append((threshold, p_value <= 1 - certainty))
+            safe.append((threshold, p_value <= 1 - confidence_level))
     expected = max(threshold for threshold, is_safe in safe if is_safe)
-    assert recall_threshold(documents, risk, certainty) == expected
+    assert recall_threshold(documents, risk, confidence_level) == expected
     assert not safe[-1][1]
 
 
@@ -98,26 +98,26 @@ def test_thresholds_have_expected_mean_risk(n: int, risk: float) -> None:
     assert np.mean(same) == pytest.approx(k / (n + 1), abs=4 * np.std(same) / math.sqrt(DRAWS))
 
 
-@pytest.mark.parametrize("certainty", [None, 0.9])
-def test_recall_holds_on_new_documents(certainty: float) -> None:
+@pytest.mark.parametrize("confidence_level", [None, 0.9])
+def test_recall_holds_on_new_documents(confidence_level: float) -> None:
     rng = np.random.default_rng(2)
     pool, risk = draw_documents(rng, 20_000), 0.1
     order = np.sort(np.concatenate(pool))
     weights = np.concatenate([np.full(len(p), 1 / len(p)) for p in pool])
     below = np.cumsum(weights[np.argsort(np.concatenate(pool))]) / len(pool)
-    realised = []
+    realized = []
     for _ in range(DRAWS // 4):
         documents = [pool[i] for i in rng.integers(len(pool), size=200)]
-        threshold = recall_threshold(documents, risk, certainty)
+        threshold = recall_threshold(documents, risk, confidence_level)
         rank = np.searchsorted(order, threshold)
-        realised.append(below[rank - 1] if rank else 0.0)
-    if certainty is None:
+        realized.append(below[rank - 1] if rank else 0.0)
+    if confidence_level is None:
         assert (
-            0.85 * risk < np.mean(realised) < risk + 4 * np.std(realised) / math.sqrt(len(realised))
+            0.85 * risk < np.mean(realized) < risk + 4 * np.std(realized) / math.sqrt(len(realized))
         )
     else:
-        share = np.mean(np.array(realised) > risk)
-        assert share < 1 - certainty and np.mean(realised) > 0.6 * risk
+        share = np.mean(np.array(realized) > risk)
+        assert share < 1 - confidence_level and np.mean(realized) > 0.6 * risk
 
 
 def by_threshold(p: np.ndarray, correct: np.ndarray) -> dict[float, np.ndarray]:
@@ -136,16 +136,16 @@ def test_precision_holds_on_new_documents() -> None:
     of_doc = np.repeat(np.arange(4000), sizes)
     p = np.sqrt(rng.beta(3, 1, sizes.sum()))
     wrong = rng.random(len(p)) >= p**2
-    realised = {}
+    realized = {}
     for threshold in GRID:
         kept, bad = (np.bincount(of_doc[each], minlength=4000)
                      for each in (p >= threshold, (p >= threshold) & wrong))  # fmt: skip
-        realised[threshold] = np.mean(bad[kept > 0] / kept[kept > 0])
+        realized[threshold] = np.mean(bad[kept > 0] / kept[kept > 0])
     found = [precision_threshold(draw(400), 0.2, 0.9) for _ in range(30)]
     assert None not in found and min(found) > 0
-    assert np.mean([realised[threshold] > 0.2 for threshold in found]) <= 0.1
+    assert np.mean([realized[threshold] > 0.2 for threshold in found]) <= 0.1
     # Not more careful than it has to be: the best one is a few steps lower.
-    lowest = min(threshold for threshold in GRID if realised[threshold] <= 0.2)
+    lowest = min(threshold for threshold in GRID if realized[threshold] <= 0.2)
     assert np.median(found) <= lowest + 0.2
     assert precision_threshold(draw(400), 0.001, 0.9) is None
 

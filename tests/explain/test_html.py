@@ -101,7 +101,7 @@ def test_trellis_page_table_rows_match_explanation(explanation: dict[str, Any]) 
     html = trellis_page(explanation)
     cells = re.findall("<td>(.*?)</td>", html)
     assert [cells[i : i + 7] for i in range(0, 42, 7)] == expected
-    assert cells[42::2] == [f"{each['probability']:.4f}" for each in explanation["analyses"]]
+    assert cells[42::2] == [f"{each['probability']:.4f}" for each in explanation["labelings"]]
     assert f"highest score, {total:.2f}," in html
 
 
@@ -158,8 +158,8 @@ def test_trellis_page_escapes_text_and_labels(explanation: dict[str, Any]) -> No
     evil["tokens"][0] = EVIL
     evil["tags"] = [f"B-{EVIL}{i}" for i in range(13)]
     evil["component"] = EVIL
-    for analysis in evil["analyses"]:
-        analysis["entities"] = [{"start": 0, "end": 1, "text": EVIL, "label": EVIL}]
+    for labeling in evil["labelings"]:
+        labeling["entities"] = [{"start": 0, "end": 1, "text": EVIL, "label": EVIL}]
     page = Page(trellis_page(evil))
     assert "script" not in {tag for tag, _ in page.elements}
     assert ("blockquote", evil["text"]) in page.text

@@ -1,4 +1,4 @@
-"""The explanation of overlapping entities: the trellis of one label, the analyses of all."""
+"""The explanation of overlapping entities: the trellis of one label, the labelings of all."""
 
 import json
 import math
@@ -67,8 +67,8 @@ def test_explain_label_path_has_highest_score(nlp: Language, label: str) -> None
     assert np.array(explanation["marginals"]) == pytest.approx(marginals, abs=1e-4)
 
 
-def test_explain_label_analyses_include_all_labels(nlp: Language) -> None:
-    best, second, _ = explain(nlp, TEXT, n=3, label="ORG")["analyses"]
+def test_explain_label_labelings_include_all_labels(nlp: Language) -> None:
+    best, second, _ = explain(nlp, TEXT, n=3, label="ORG")["labelings"]
     found = [(ent["start"], ent["end"], ent["label"]) for ent in best["entities"]]
     assert sorted(found) == LEARNED[TEXT]
     assert best["probability"] > second["probability"]

@@ -1,4 +1,4 @@
-"""The explanation of a text: scores match Viterbi decoding, analyses match the n best."""
+"""The explanation of a text: scores match Viterbi decoding, labelings match the n best."""
 
 import json
 import math
@@ -76,10 +76,10 @@ def test_explain_scores_equal_sum_of_steps(trained: Language) -> None:
         assert sum(row) == pytest.approx(1.0, abs=1e-4)
 
 
-def test_explain_returns_most_probable_analyses(trained: Language) -> None:
+def test_explain_returns_most_probable_labelings(trained: Language) -> None:
     explanation = explain(trained, TEXT, n=3)
     assert explanation["component"] == "crf_ner"
-    best, *others = explanation["analyses"]
+    best, *others = explanation["labelings"]
     assert best["entities"] == [
         {"start": 0, "end": 8, "text": "Tim Cook", "label": "PERSON"},
         {"start": 17, "end": 22, "text": "Hanoi", "label": "GPE"},
@@ -104,13 +104,13 @@ def test_a_text_without_words_has_an_explanation(
     assert (explanation["text"], explanation["tokens"]) == (text, tokens)
     assert explanation["path"] == [0] * len(tokens)
     assert (explanation["score"] is None) == (not tokens)
-    (analysis,) = explanation["analyses"]
-    assert analysis == {
+    (labeling,) = explanation["labelings"]
+    assert labeling == {
         "probability": pytest.approx(1.0),
         "log_probability": pytest.approx(0.0, abs=1e-6),
         "entities": [],
     }
-    assert entities_in_words(analysis) == "none"
+    assert entities_in_words(labeling) == "none"
     assert relevant_tags(explanation) == [[0]] * len(tokens)
     assert [visible(token) for token in tokens] == [repr(token) for token in tokens]
 
@@ -129,9 +129,9 @@ def test_explain_runs_only_components_before_recognizer() -> None:
     assert explanation["tags"][explanation["path"][2]] == "U-ORG"
     reached = [score is not None for score in explanation["scores"][2]]
     assert sum(reached) == 1 and reached[explanation["path"][2]]
-    assert {"start": 9, "end": 16, "text": "visited", "label": "ORG"} in explanation["analyses"][0][
-        "entities"
-    ]
+    assert {"start": 9, "end": 16, "text": "visited", "label": "ORG"} in explanation["labelings"][
+        0
+    ]["entities"]
     assert nlp.pipe_names == ["tok2vec", "entity_ruler", "crf_ner", "merge_entities"]
 
 
@@ -176,7 +176,7 @@ def rows_of(output: str) -> list[list[str]]:
     ]
 
 
-def test_the_command_prints_the_path_and_the_analyses(folder: Path, tmp_path: Path) -> None:
+def test_the_command_prints_the_path_and_the_labelings(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "pages" / "page.html"
     text = "Tim Cook visited Hanoi."
     result = runner.invoke(app, ["explain", str(folder), text, "--html", str(page), "--n", "2"])
@@ -184,8 +184,8 @@ def test_the_command_prints_the_path_and_the_analyses(folder: Path, tmp_path: Pa
     on_path = [row for row in rows_of(result.output) if len(row) == 6 and row[1].startswith("*")]
     assert [row[1] for row in on_path] == ["* B-PERSON", "* L-PERSON", "* O", "* U-GPE", "* O"]
     assert [row[4] for row in on_path] == ["", "B-PERSON", "L-PERSON", "O", "U-GPE"]
-    analyses = [row for row in rows_of(result.output) if len(row) == 2]
-    assert len(analyses) == 2 and analyses[0][1] == "Tim Cook (PERSON), Hanoi (GPE)"
+    labelings = [row for row in rows_of(result.output) if len(row) == 2]
+    assert len(labelings) == 2 and labelings[0][1] == "Tim Cook (PERSON), Hanoi (GPE)"
     shown = {row[1].removeprefix("* ") for row in rows_of(result.output) if len(row) == 6}
     assert f"Tags: 13, {13 - len(shown)} of them not shown" in result.output
     assert all(len(line) <= 80 for line in result.output.splitlines() if line != f"Page: {page}")

@@ -98,13 +98,13 @@ def test_launches_and_waits_of_batch_stay_within_bounds(name, six_layers):
     of_update, of_prediction = BOUNDS[name]
     for _ in range(2):  # the first allocates
         count_update(nlp, optimizer, 4)
-    require_bounded(name, partial(count_update, nlp, optimizer), 40, of_update)
+    check_bounded(name, partial(count_update, nlp, optimizer), 40, of_update)
     accelerate(nlp, "bf16")
     count_prediction(nlp, 4)  # the first converts the weights
-    require_bounded(name, partial(count_prediction, nlp), 128, of_prediction)
+    check_bounded(name, partial(count_prediction, nlp), 128, of_prediction)
 
 
-def require_bounded(name, count, docs, bounds):
+def check_bounded(name, count, docs, bounds):
     launches, waits = count(docs)
     assert launches <= bounds[0] and waits <= bounds[1]
     fewer = count(docs // 2)

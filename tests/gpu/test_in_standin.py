@@ -11,7 +11,7 @@ PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--d
     [
         (["tests/test_gpu.py", "tests/gpu/costs.py"], "not processes", "9.0"),  # as a H100
         (["tests/test_gpu.py"], "processes", "9.0"),
-        (["tests/test_gpu.py"], "precision", "7.5"),  # as a T4, which has no bfloat16
+        (["tests/test_gpu.py"], "precision or dtype", "7.5"),  # as a T4, which has no bfloat16
     ],
 )
 def test_gpu_tests_pass_in_standin(run, files, chosen, capability):

@@ -57,13 +57,13 @@ def strings(data: TransformerData, pad: str) -> list[list[str]]:
     return [[string for string in row if string != pad] for row in data.wordpieces.strings]
 
 
-def require_same(nlp: Language, texts: list[str]) -> None:
+def check_same(nlp: Language, texts: list[str]) -> None:
     """Hidden states and alignment are those of spacy-transformers, doc by doc."""
     layer = nlp.get_pipe("transformer").model
-    layer.shim.precision = "fp32"
+    layer.shim.dtype = "fp32"
     docs = [nlp.make_doc(text) for text in texts]
     encoded = layer.predict(docs)
-    layer.shim.precision = None
+    layer.shim.dtype = None
     expected = layer.predict(docs)
     assert len(encoded.doc_data) == len(expected.doc_data) == len(docs)
     pad = layer.tokenizer.pad_token
@@ -87,19 +87,19 @@ def require_same(nlp: Language, texts: list[str]) -> None:
 
 
 def test_encoded_windows_match_spacy_transformers(tiny_transformer: str) -> None:
-    require_same(pipeline(tiny_transformer), TEXTS)
+    check_same(pipeline(tiny_transformer), TEXTS)
 
 
 @pytest.mark.parametrize("window, stride", [(3, 3), (5, 2), (128, 96)])
 def test_overlapping_and_long_windows_match_spacy_transformers(
     tiny_transformer: str, window: int, stride: int
 ) -> None:
-    require_same(pipeline(tiny_transformer, window, stride), TEXTS)
+    check_same(pipeline(tiny_transformer, window, stride), TEXTS)
 
 
 def test_many_batches_match_one(tiny_transformer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transformer, "CPU", windows_of.BatchLimits(40, 2))
-    require_same(pipeline(tiny_transformer), TEXTS[::-1])
+    check_same(pipeline(tiny_transformer), TEXTS[::-1])
 
 
 def test_custom_windows_align_only_covered_tokens(tiny_transformer: str) -> None:
@@ -108,7 +108,7 @@ def test_custom_windows_align_only_covered_tokens(tiny_transformer: str) -> None
         [doc[i : i + 4] for i in range(0, len(doc) - 2, 4)] for doc in docs
     ]  # which leave out the last tokens of a doc
     layer = nlp.get_pipe("transformer").model
-    layer.shim.precision = "fp32"
+    layer.shim.dtype = "fp32"
     doc = nlp.make_doc("One two three four five six seven")
     (data,) = layer.predict([doc]).doc_data
     assert (np.array(data.align.lengths) > 0).tolist() == [True] * 7
@@ -119,7 +119,7 @@ def test_custom_windows_align_only_covered_tokens(tiny_transformer: str) -> None
 
 @given(st.text(alphabet="ab .'-\n\t😀é", max_size=60))
 def test_random_text_alignment_matches_spacy_transformers(tiny_nlp: Language, text: str) -> None:
-    require_same(tiny_nlp, ["begin", text, "the end"])
+    check_same(tiny_nlp, ["begin", text, "the end"])
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def tiny_nlp(tiny_transformer: str) -> Language:
 def test_slow_tokenizer_alignment_matches_spacy_transformers(phobert: str) -> None:
     nlp = make_over_phobert(phobert)
     texts = ["Hà Nội là thủ đô", "", "H@@ à 😀 !", "Anh ấy ở Huế . " * 30]
-    require_same(nlp, texts)
+    check_same(nlp, texts)
     layer, docs = nlp.get_pipe("transformer").model, [*map(nlp.make_doc, texts)]
     learned, predicted = layer.begin_update(docs)[0], layer.predict(docs)
     assert_array_equal(learned.align.lengths, predicted.align.lengths)

@@ -120,7 +120,7 @@ def trained(tiny_transformer):
     }
     nlp.add_pipe("transformer", config={"model": shared})
     layer = {
-        "@architectures": "spacy-crf-ner.Concatenate.v1",
+        "@architectures": "spacy-crf-ner.ConcatenateListeners.v1",
         "*": {"transformer": LISTENER, "words": WORDS},
     }
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": layer}})
@@ -154,8 +154,10 @@ def test_shared_layer_gradient_includes_listeners_of_any_depth(order, kind):
     layers = [below, listener][::order]
     if kind == "nested":  # one layer has the first and the last of three listeners
         inner = dict(zip("ab", [listener, {**encoder, "tok2vec": below}]))
-        layers = [{"@architectures": "spacy-crf-ner.Concatenate.v1", "*": inner}, below][::order]
-    both = {"@architectures": "spacy-crf-ner.Concatenate.v1", "*": dict(zip("ab", layers))}
+        layers = [{"@architectures": "spacy-crf-ner.ConcatenateListeners.v1", "*": inner}, below][
+            ::order
+        ]
+    both = {"@architectures": "spacy-crf-ner.ConcatenateListeners.v1", "*": dict(zip("ab", layers))}
     nlp = spacy.blank("en")
     nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": both}})
@@ -229,9 +231,12 @@ OTHER = {**LISTENER, "grad_factor": 0.5}
         ),
         (
             {
-                "@architectures": "spacy-crf-ner.Concatenate.v1",
+                "@architectures": "spacy-crf-ner.ConcatenateListeners.v1",
                 "*": {
-                    "in": {"@architectures": "spacy-crf-ner.Concatenate.v1", "*": {"t": OTHER}},
+                    "in": {
+                        "@architectures": "spacy-crf-ner.ConcatenateListeners.v1",
+                        "*": {"t": OTHER},
+                    },
                     "words": WORDS,
                 },
             },
@@ -268,7 +273,10 @@ def test_replace_listeners_with_two_listeners_raises(trained, tmp_path):
     nlp.add_pipe(
         "transformer", config={"model": trained[0].config["components"]["transformer"]["model"]}
     )
-    both = {"@architectures": "spacy-crf-ner.Concatenate.v1", "*": {"a": LISTENER, "b": LISTENER}}
+    both = {
+        "@architectures": "spacy-crf-ner.ConcatenateListeners.v1",
+        "*": {"a": LISTENER, "b": LISTENER},
+    }
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": both}})
     train(nlp, make_examples(nlp), steps=2)
     expected = [ents(doc) for doc in nlp.pipe(trained[1])]

@@ -225,8 +225,8 @@ def test_encoder_pads_docs_in_training_and_for_lstm(
     assert called == ["_encode_padded" if training or rnn == "lstm" else "_encode_packed"]
 
 
-def test_precision_applies_to_prediction_only() -> None:
-    exact, rounded = make(), make(precision="bf16")
+def test_dtype_applies_to_prediction_only() -> None:
+    exact, rounded = make(), make(dtype="bf16")
     for is_train in (True, False):
         Y, nearly = (np.concatenate(model(docs(), is_train)[0]) for model in (exact, rounded))
         np.testing.assert_allclose(nearly, Y, atol=0 if is_train else 0.02)

@@ -9,8 +9,8 @@ import torch
 
 from spacy_crf_ner import extras
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.ml import hardware, precision
-from spacy_crf_ner.ml.precision import fastest_precision
+from spacy_crf_ner.ml import dtype, hardware
+from spacy_crf_ner.ml.dtype import fastest_dtype
 
 
 @pytest.fixture
@@ -74,11 +74,11 @@ def test_use_gpu_with_unusable_gpu_raises_with_all_problems(
         hardware.use_gpu(7)
 
 
-def test_devices_lists_each_precision_of_cpu() -> None:
+def test_devices_lists_each_dtype_of_cpu() -> None:
     cpu = next(iter(hardware.devices()))
     assert cpu.name.startswith("CPU: ")
     assert [*cpu.facts] == ["fp32", "bf16", "fp16", "int8", "auto", "training"]
-    chosen = fastest_precision(torch.device("cpu"), hardware.SIZES)
+    chosen = fastest_dtype(torch.device("cpu"), hardware.SIZES)
     assert cpu.facts["auto"].split(":")[0] == chosen
     assert cpu.facts[chosen].startswith("yes")
 
@@ -98,12 +98,12 @@ def test_devices_lists_each_precision_of_cpu() -> None:
 def test_devices_shows_measured_int8_of_cpu_without_instructions(
     has: list[str], has_onnx: bool, int8: str, auto: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measure(nI: int, nO: int, precisions: tuple[str, ...], threads: int) -> dict[str, float]:
-        return {name: {"fp32": 7e-4, "int8": 5e-4}[name] for name in precisions}
+    def measure(nI: int, nO: int, dtypes: tuple[str, ...], threads: int) -> dict[str, float]:
+        return {name: {"fp32": 7e-4, "int8": 5e-4}[name] for name in dtypes}
 
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(has, True))
-    monkeypatch.setattr(precision, "has_onnx", lambda: has_onnx)
-    monkeypatch.setattr(precision, "measure_linear", measure)
+    monkeypatch.setattr(dtype, "has_onnx", lambda: has_onnx)
+    monkeypatch.setattr(dtype, "measure_linear", measure)
     monkeypatch.setattr(hardware, "measure_linear", measure)
     facts = next(iter(hardware.devices())).facts
     assert (facts["int8"], facts["auto"]) == (int8, auto)

@@ -15,7 +15,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from pipelines import small_transformers
 from spacy_crf_ner.ml import torch_internals
 from spacy_crf_ner.ml.transformer import hf_internals, quantize
-from spacy_crf_ner.ml.transformer import spacy_transformers_internals as theirs
+from spacy_crf_ner.ml.transformer import spacy_transformers_internals as spacy_trf
 
 
 @pytest.fixture
@@ -103,17 +103,17 @@ def test_spacy_transformers_has_expected_private_functions() -> None:
     def parameters(function: object) -> list:
         return [*inspect.signature(function).parameters]  # type: ignore[arg-type]
 
-    assert parameters(theirs.forward) == ["model", "docs", "is_train"], "training runs this"
-    assert parameters(theirs.init)[0] == "model", "it loads the pretrained weights"
-    assert parameters(theirs.get_alignment_via_offset_mapping) == ["spans", "offset_mapping"], (
+    assert parameters(spacy_trf.forward) == ["model", "docs", "is_train"], "training runs this"
+    assert parameters(spacy_trf.init)[0] == "model", "it loads the pretrained weights"
+    assert parameters(spacy_trf.get_alignment_via_offset_mapping) == ["spans", "offset_mapping"], (
         "slow tokenizers, as PhoBERT's, are aligned by it"
     )
-    assert len(parameters(theirs.replace_listener_cfg)) == 2, "of the layer and of the listener"
-    assert parameters(theirs.trfs2arrays) == ["pooling", "grad_factor"], "Tok2VecTransformer.v1"
+    assert len(parameters(spacy_trf.replace_listener_cfg)) == 2, "of the layer and of the listener"
+    assert parameters(spacy_trf.trfs2arrays) == ["pooling", "grad_factor"], "Tok2VecTransformer.v1"
     spans = spacy.registry.get("span_getters", "spacy-transformers.doc_spans.v1")()
-    layer = theirs.TransformerModel("none", spans)
-    shim = theirs.hf_shim(layer)
-    assert isinstance(shim, theirs.HFShim), "the first layer of the model holds the weights"
+    layer = spacy_trf.TransformerModel("none", spans)
+    shim = spacy_trf.hf_shim(layer)
+    assert isinstance(shim, spacy_trf.HFShim), "the first layer of the model holds the weights"
     assert shim._hfmodel.tokenizer is None, "slow tokenizers are saved by way of it"
     assert "convert_inputs" in layer.layers[0].attrs, "each input would wait for the GPU"
-    assert layer.init is theirs.init and layer._func is theirs.forward
+    assert layer.init is spacy_trf.init and layer._func is spacy_trf.forward

@@ -65,14 +65,14 @@ def unlimited(tiny_transformer: str, tmp_path_factory: pytest.TempPathFactory) -
     return str(folder)
 
 
-def over(name: str, precision: str | None) -> Any:
+def over(name: str, dtype: str | None) -> Any:
     """A pipeline that reads a document at once."""
     nlp = spacy.blank("en")
     model = {
         "@architectures": "spacy-crf-ner.TransformerModel.v1",
         "name": name,
         "get_spans": {"@span_getters": "spacy-transformers.doc_spans.v1"},
-        "precision": precision,
+        "dtype": dtype,
     }
     nlp.add_pipe("transformer", config={"model": model})
     spacy.util.fix_random_seed(0)
@@ -80,12 +80,12 @@ def over(name: str, precision: str | None) -> Any:
     return nlp
 
 
-@pytest.mark.parametrize("precision", [None, "fp32"])
+@pytest.mark.parametrize("dtype", [None, "fp32"])
 def test_a_longer_window_is_cut_at_the_positions(
-    precision: str | None, unlimited: str, tiny_transformer: str, tmp_path: Path
+    dtype: str | None, unlimited: str, tiny_transformer: str, tmp_path: Path
 ) -> None:
     text = " ".join("abcdefgh"[: 1 + i % 8] for i in range(60))
-    nlp, known = over(unlimited, precision), over(tiny_transformer, precision)
+    nlp, known = over(unlimited, dtype), over(tiny_transformer, dtype)
     nlp.to_disk(tmp_path)
     for each in (nlp, spacy.load(tmp_path)):
         data, expected = each(text)._.trf_data, known(text)._.trf_data

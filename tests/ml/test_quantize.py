@@ -31,17 +31,17 @@ def states(module: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", TRANSFORMERS)
-@pytest.mark.parametrize("precision, far", [("fp32", 0.0), ("bf16", 0.05)])
+@pytest.mark.parametrize("dtype, far", [("fp32", 0.0), ("bf16", 0.05)])
 def test_quantized_transformer_matches_original_states(
-    kind: str, precision: str, far: float, inputs: dict[str, Tensor]
+    kind: str, dtype: str, far: float, inputs: dict[str, Tensor]
 ) -> None:
     whole = kinds()[kind]
     expected = states(whole, inputs)
     weights = {name: tensor.clone() for name, tensor in whole.state_dict().items()}
-    quantized = quantize_transformer(whole, precision)
+    quantized = quantize_transformer(whole, dtype)
     found = states(quantized, inputs)
     assert (found - expected).norm() <= far * expected.norm()
-    assert torch.equal(found, expected) == (precision == "fp32")
+    assert torch.equal(found, expected) == (dtype == "fp32")
     # The original model is unchanged.
     assert all(torch.equal(tensor, weights[name]) for name, tensor in whole.state_dict().items())
     assert torch.equal(states(whole, inputs), expected)

@@ -15,7 +15,7 @@ from thinc.api import Adam, Optimizer
 from torch import Tensor
 
 from pipelines import OWN_TRANSFORMER, make_examples
-from spacy_crf_ner.ml import precision
+from spacy_crf_ner.ml import dtype
 from spacy_crf_ner.training.optimizer import GroupedAdam
 
 OURS, THEIRS = "spacy-crf-ner.TransformerModel.v1", "spacy-transformers.TransformerModel.v3"
@@ -342,8 +342,8 @@ def test_auto_trains_in_bfloat16_only_if_faster(
     gradients_in: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(precision, "has_bf16", lambda: has_bf16)
-    monkeypatch.setattr(precision, "measure_linear", lambda *_: {"fp32": 2.0, "bf16": seconds})
+    monkeypatch.setattr(dtype, "has_bf16", lambda: has_bf16)
+    monkeypatch.setattr(dtype, "measure_linear", lambda *_: {"fp32": 2.0, "bf16": seconds})
     found = gradients(pipeline(tiny_transformer, OURS, mixed_precision="auto"))
     same, other = gradients_in[expected], gradients_in[False if expected else "bf16"]
     assert all(torch.equal(found[name], same[name]) for name in same)

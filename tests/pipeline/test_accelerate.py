@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from pipelines import LISTENER, SENTENCES, TOK2VEC, make_examples
 from spacy_crf_ner import accelerate, cli, data
 from spacy_crf_ner.cli import options
-from spacy_crf_ner.ml import onnx_export, precision
+from spacy_crf_ner.ml import dtype, onnx_export
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "assets" / "sample_en"
@@ -121,7 +121,7 @@ def test_bf16_char_word_embed_is_close_to_float32(chars: str, tiny_transformer: 
     nlp.add_pipe("transformer", config={"model": {**model, "get_spans": WINDOWS}})
     words = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "chars": chars}
     parts = {"transformer": LISTENER, "words": words}
-    tok2vec = {"@architectures": "spacy-crf-ner.Concatenate.v1", "*": parts}
+    tok2vec = {"@architectures": "spacy-crf-ner.ConcatenateListeners.v1", "*": parts}
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": tok2vec}})
     nlp.initialize(lambda: make_examples(nlp))
     docs = [nlp.make_doc(text) for text in ("Tim Cook visited Hanoi.", "apple pie")]
@@ -153,7 +153,7 @@ def test_accelerate_fp32_finds_same_entities_for_any_batch_size(
 @pytest.mark.parametrize(
     "which, sure, shared", [("bf16", 0.7, 0.95), ("int8", 0.9, 0.9), ("auto", 0.9, 0.9)]
 )
-def test_accelerate_with_lower_precision_finds_same_entities(
+def test_accelerate_with_lower_dtype_finds_same_entities(
     saved: Path,
     texts: list[str],
     plain: tuple[Found, np.ndarray],
@@ -161,7 +161,7 @@ def test_accelerate_with_lower_precision_finds_same_entities(
     sure: float,
     shared: float,
 ) -> None:
-    """Confident entities must agree; of two about equally probable analyses, either may be found.
+    """Confident entities must agree; of two about equally probable labelings, either may be found.
 
     int8 has weights of 7 or 8 bits, by the instructions of the CPU. Either finds about as many of
     the gold entities as float32.
@@ -185,8 +185,8 @@ def test_accelerate_with_lower_precision_finds_same_entities(
     same = mine.keys() & theirs.keys()
     changes = [abs(mine[ent] - theirs[ent]) for ent in same]
     assert np.median(changes) < 0.02
-    if resolved_precision(nlp) != "fp32":
-        assert max(changes) > 1e-5  # it is another precision indeed
+    if resolved_dtype(nlp) != "fp32":
+        assert max(changes) > 1e-5  # it is another dtype indeed
 
 
 def resolve(monkeypatch: pytest.MonkeyPatch, *has: str, onnx: bool = True, **seconds: float) -> str:
@@ -194,15 +194,15 @@ def resolve(monkeypatch: pytest.MonkeyPatch, *has: str, onnx: bool = True, **sec
     monkeypatch.setattr(
         torch.cpu, "get_capabilities", lambda: dict.fromkeys(has, True), raising=False
     )
-    monkeypatch.setattr(precision, "has_onnx", lambda: onnx)
+    monkeypatch.setattr(dtype, "has_onnx", lambda: onnx)
     asked = []
 
-    def measure(nI: int, nO: int, precisions: tuple[str, ...], threads: int) -> dict[str, float]:
+    def measure(nI: int, nO: int, dtypes: tuple[str, ...], threads: int) -> dict[str, float]:
         asked.append((nI, nO, threads))
-        return {each: seconds[each] for each in precisions}
+        return {each: seconds[each] for each in dtypes}
 
-    monkeypatch.setattr(precision, "measure_linear", measure)
-    chosen = precision.fastest_precision(CPU, (384, 1536))
+    monkeypatch.setattr(dtype, "measure_linear", measure)
+    chosen = dtype.fastest_dtype(CPU, (384, 1536))
     assert asked in ([], [(384, 1536, torch.get_num_threads())])
     return chosen
 
@@ -220,13 +220,13 @@ BF16, INT8 = "avx512_bf16", "avx512_vnni"
         ({"fp32": 1.0, "bf16": 2.0, "int8": 3.0}, "fp32"),
     ],
 )
-def test_auto_chooses_fastest_measured_precision(
+def test_auto_chooses_fastest_measured_dtype(
     monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], chosen: str
 ) -> None:
     assert resolve(monkeypatch, BF16, INT8, **seconds) == chosen
 
 
-def test_auto_measures_only_supported_precisions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_measures_only_supported_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
     """bfloat16 where there are instructions for it, int8 where there are its packages."""
     fast: dict[str, float] = {"fp32": 1.0, "bf16": 0.1, "int8": 0.5}
     assert resolve(monkeypatch, "avx2", **fast) == "int8"
@@ -236,7 +236,7 @@ def test_auto_measures_only_supported_precisions(monkeypatch: pytest.MonkeyPatch
     assert resolve(monkeypatch, "avx2", onnx=False, **fast) == "fp32"
     assert resolve(monkeypatch, BF16, onnx=False, **fast) == "bf16"
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert precision.fastest_precision(CPU, (8, 8)) == "fp32"  # of an older torch
+    assert dtype.fastest_dtype(CPU, (8, 8)) == "fp32"  # of an older torch
 
 
 @pytest.mark.parametrize("emulated, chosen", [(True, "fp16"), (False, "bf16")])
@@ -247,17 +247,17 @@ def test_auto_on_gpu_with_emulated_bf16_chooses_fp16(
         return including_emulation or not emulated
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
-    assert precision.fastest_precision(torch.device("cuda"), (8, 8)) == chosen
+    assert dtype.fastest_dtype(torch.device("cuda"), (8, 8)) == chosen
 
 
 def test_measure_linear_caches_result_and_keeps_random_state() -> None:
-    precision.measure_linear.cache_clear()
+    dtype.measure_linear.cache_clear()
     state = torch.random.get_rng_state()
-    first = precision.measure_linear(16, 32, ("fp32", "bf16"), 1)
+    first = dtype.measure_linear(16, 32, ("fp32", "bf16"), 1)
     assert torch.equal(torch.random.get_rng_state(), state)
     assert all(seconds > 0 for seconds in first.values())
-    assert precision.measure_linear(16, 32, ("fp32", "bf16"), 1) is first
-    assert precision.measure_linear(16, 32, ("fp32", "bf16"), 2) is not first
+    assert dtype.measure_linear(16, 32, ("fp32", "bf16"), 1) is first
+    assert dtype.measure_linear(16, 32, ("fp32", "bf16"), 2) is not first
 
 
 def test_auto_measures_layer_sizes_of_model_once(
@@ -270,17 +270,17 @@ def test_auto_measures_layer_sizes_of_model_once(
         asked.append((sizes, int8))
         return "bf16"
 
-    monkeypatch.setattr(precision, "fastest_precision", fastest)
+    monkeypatch.setattr(dtype, "fastest_dtype", fastest)
     accelerate(nlp, "auto")
     assert len(asked) == 2
-    assert resolved_precision(nlp) == resolved_precision(nlp) == "bf16"
+    assert resolved_dtype(nlp) == resolved_dtype(nlp) == "bf16"
     scores(nlp)
     # Intermediate and hidden width, and the gates of the LSTM over it; each is asked once.
     assert asked == [((32, 16), True), ((128, 32), False)]
     accelerate(nlp, "fp32")
-    assert resolved_precision(nlp) == "fp32"
-    assert resolved_precision(accelerate(nlp, None)) is None
-    assert resolved_precision(spacy.blank("en")) is None
+    assert resolved_dtype(nlp) == "fp32"
+    assert resolved_dtype(accelerate(nlp, None)) is None
+    assert resolved_dtype(spacy.blank("en")) is None
 
 
 def scores(nlp: Language) -> np.ndarray:
@@ -304,21 +304,21 @@ def test_fewer_bits_change_little(ready: Ready, which: str) -> None:
     np.testing.assert_allclose(found(nlp, texts)[1], confidences, atol=0.01)
 
 
-def resolved_precision(nlp: Language) -> str | None:
+def resolved_dtype(nlp: Language) -> str | None:
     """What the first transformer of a pipeline predicts in, "auto" resolved."""
     nodes = [node for _, pipe in nlp.components for node in pipe.model.walk()]
     shims = (shim for node in nodes for shim in node.shims)
-    return next((shim.resolved_precision for shim in shims), None)
+    return next((shim.resolved_dtype for shim in shims), None)
 
 
-def precisions(nlp: Language) -> dict[str, Any]:
-    """The precision of each layer, by its name."""
+def dtypes(nlp: Language) -> dict[str, Any]:
+    """The dtype of each layer, by its name."""
     nodes = [node for _, pipe in nlp.components for node in pipe.model.walk()]
     shims = [(node.name, shim) for node in nodes for shim in node.shims]
-    return {name: shim.precision for name, shim in shims}
+    return {name: shim.dtype for name, shim in shims}
 
 
-def test_precision_is_saved_and_loaded_with_pipeline(ready: Ready, tmp_path: Path) -> None:
+def test_dtype_is_saved_and_loaded_with_pipeline(ready: Ready, tmp_path: Path) -> None:
     nlp = ready()
     before = scores(nlp)
     nlp.batch_size = 64
@@ -327,7 +327,7 @@ def test_precision_is_saved_and_loaded_with_pipeline(ready: Ready, tmp_path: Pat
     assert 1e-4 < abs(fast - before).max() < 0.5
     nlp.to_disk(tmp_path / "fast")
     loaded = spacy.load(tmp_path / "fast")
-    assert precisions(loaded) == {"hf-pytorch": "bf16", "bilstm_crf": "bf16"}
+    assert dtypes(loaded) == {"hf-pytorch": "bf16", "bilstm_crf": "bf16"}
     np.testing.assert_array_equal(scores(loaded), fast)
     assert loaded.get_pipe("transformer").cfg["max_batch_items"] > 100
     assert loaded.batch_size == 512
@@ -335,7 +335,7 @@ def test_precision_is_saved_and_loaded_with_pipeline(ready: Ready, tmp_path: Pat
     np.testing.assert_array_equal(scores(again), fast)
     accelerate(loaded, None).to_disk(tmp_path / "plain")
     plain = spacy.load(tmp_path / "plain")
-    assert set(precisions(plain).values()) == {None}
+    assert set(dtypes(plain).values()) == {None}
     np.testing.assert_array_equal(scores(plain), before)
 
 
@@ -346,7 +346,7 @@ def test_accelerate_converts_spacy_transformers_model(ready: Ready, tmp_path: Pa
     np.testing.assert_allclose(scores(accelerate(nlp, "fp32")), before, atol=1e-5)
     nlp.to_disk(tmp_path)
     loaded = spacy.load(tmp_path)
-    assert precisions(loaded) == {"hf-pytorch": "fp32", "bilstm_crf": "fp32"}
+    assert dtypes(loaded) == {"hf-pytorch": "fp32", "bilstm_crf": "fp32"}
     np.testing.assert_allclose(scores(loaded), before, atol=1e-5)
 
 
@@ -357,7 +357,7 @@ def test_accelerate_applies_to_own_transformer(ready: Ready, tmp_path: Path) -> 
     before = scores(nlp)
     accelerate(nlp, "fp32").to_disk(tmp_path)
     loaded = spacy.load(tmp_path)
-    assert precisions(loaded) == {"hf-pytorch": "fp32", "bilstm_crf": "fp32"}
+    assert dtypes(loaded) == {"hf-pytorch": "fp32", "bilstm_crf": "fp32"}
     np.testing.assert_allclose(scores(loaded), before, atol=1e-5)
 
 
@@ -412,7 +412,7 @@ def test_copy_of_accelerated_transformer_predicts_the_same(ready: Ready) -> None
     layer = nlp.get_pipe("transformer").model
     for copied in (layer.copy(), deepcopy(layer)):
         nlp.get_pipe("transformer").model = copied
-        assert copied.layers[0].shims[0].precision == "bf16"
+        assert copied.layers[0].shims[0].dtype == "bf16"
         np.testing.assert_array_equal(scores(nlp), fast)
 
 
@@ -432,7 +432,7 @@ def test_accelerate_without_transformer_keeps_config(trained: Language) -> None:
 def test_unsupported_input_raises(tiny_transformer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     nlp = pipeline(tiny_transformer)
     nlp.initialize(lambda: make_examples(nlp))
-    with pytest.raises(ValueError, match=r"precision: expected one of .*'fp32'.*, got 'fp64'"):
+    with pytest.raises(ValueError, match=r"dtype: expected one of .*'fp32'.*, got 'fp64'"):
         accelerate(nlp, "fp64")
     with pytest.raises(ValueError, match=r"fp16 is for GPUs, got a CPU\. Choose bf16"):
         accelerate(nlp, "fp16")
@@ -441,7 +441,7 @@ def test_unsupported_input_raises(tiny_transformer: str, monkeypatch: pytest.Mon
         message = r'packages onnx and onnxruntime.*pip install "spacy-crf'
         with pytest.raises(ValueError, match=message):
             accelerate(nlp, "int8")
-    assert set(precisions(nlp).values()) == {None}  # after an error, no layer is changed
+    assert set(dtypes(nlp).values()) == {None}  # after an error, no layer is changed
     model = {
         "hidden_width": 8,
         "tok2vec": {
@@ -459,16 +459,16 @@ def test_unsupported_input_raises(tiny_transformer: str, monkeypatch: pytest.Mon
         accelerate(nlp, "fp32")
 
 
-def test_precision_option_lists_all_precisions() -> None:
-    assert tuple(options.PRECISIONS.split("|")) == precision.PRECISIONS
+def test_dtype_option_lists_all_dtypes() -> None:
+    assert tuple(options.DTYPE_NAMES.split("|")) == dtype.DTYPE_NAMES
 
 
 @pytest.mark.slow
-def test_commands_apply_precision_option(ready: Ready, tmp_path: Path) -> None:
+def test_commands_apply_dtype_option(ready: Ready, tmp_path: Path) -> None:
     ready().to_disk(tmp_path / "model")
     run = CliRunner().invoke
     expected = run(cli.app, ["predict", str(tmp_path / "model"), "Tim Cook visited Hanoi."])
-    command = ["predict", str(tmp_path / "model"), "Tim Cook visited Hanoi.", "--precision"]
+    command = ["predict", str(tmp_path / "model"), "Tim Cook visited Hanoi.", "--dtype"]
     number = re.compile(r"\d\.\d+")
     for which in ("auto", "fp32", "bf16"):
         output = run(cli.app, [*command, which]).output
@@ -480,10 +480,10 @@ def test_commands_apply_precision_option(ready: Ready, tmp_path: Path) -> None:
     refused = run(cli.app, [*command, "fp64"])
     assert refused.exit_code == 2 and "expected one of auto|fp32" in refused.output
     refused = run(cli.app, [*command, "fp16"])
-    assert refused.exit_code == 1 and "Error: precision: fp16 is for GPUs" in refused.output
+    assert refused.exit_code == 1 and "Error: dtype: fp16 is for GPUs" in refused.output
     (tmp_path / "in.txt").write_text("Tim Cook visited Hanoi.\n", encoding="utf-8")
     shards = []
-    for name, extra in (("plain", []), ("fast", ["--precision", "bf16"])):
+    for name, extra in (("plain", []), ("fast", ["--dtype", "bf16"])):
         arguments = [str(tmp_path / "model"), str(tmp_path / "in.txt"), str(tmp_path / name)]
         done = run(cli.app, ["annotate", *arguments, "--workers", "1", *extra])
         assert done.exit_code == 0, done.output
@@ -520,25 +520,25 @@ def test_auto_is_resolved_once_for_all_processes_of_nlp_pipe(
         asked.append(os.getpid())
         return "bf16"
 
-    monkeypatch.setattr(precision, "fastest_precision", fastest)
+    monkeypatch.setattr(dtype, "fastest_dtype", fastest)
     nlp = spacy.load(tmp_path)
-    assert asked == [os.getpid()] * 2 and resolved_precision(nlp) == "bf16"
+    assert asked == [os.getpid()] * 2 and resolved_dtype(nlp) == "bf16"
 
     def fails(*args: Any) -> str:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(precision, "fastest_precision", fails)
+    monkeypatch.setattr(dtype, "fastest_dtype", fails)
     texts = ["Tim Cook visited Hanoi.", "Nothing here.", "Washington"] * 2
     assert found(nlp, texts, n_process=2, batch_size=3)[0] == found(nlp, texts)[0]
 
 
 def test_accelerate_fp32_replaces_auto_of_head_without_transformer() -> None:
     nlp = spacy.blank("en")
-    model = {"tok2vec": TOK2VEC, "hidden_width": 16, "precision": "auto"}
+    model = {"tok2vec": TOK2VEC, "hidden_width": 16, "dtype": "auto"}
     nlp.add_pipe("crf_ner", config={"model": model})
     nlp.initialize(lambda: make_examples(nlp))
     (shim,) = nlp.get_pipe("crf_ner").model.get_ref("output_layer").shims
-    assert shim.precision == "auto"
+    assert shim.dtype == "auto"
     accelerate(nlp, "fp32")
-    assert shim.precision == "fp32"
-    assert nlp.config["components"]["crf_ner"]["model"]["precision"] == "fp32"  # it is saved
+    assert shim.dtype == "fp32"
+    assert nlp.config["components"]["crf_ner"]["model"]["dtype"] == "fp32"  # it is saved

@@ -78,8 +78,8 @@ def test_nine_added_labels_change_no_posterior_and_have_no_candidates(scheme, le
 
     def queries(ner):
         found = {(i, span): p for i, each in enumerate(ner.predict(docs)) for span, p in each[2]}
-        for i, analyses in enumerate(ner.nbest(docs, 3)):
-            found |= {(i, rank): each.log_probability for rank, each in enumerate(analyses)}
+        for i, labelings in enumerate(ner.nbest(docs, 3)):
+            found |= {(i, rank): each.log_probability for rank, each in enumerate(labelings)}
         return found | {i: each.entropy for i, each in enumerate(ner.uncertainty(docs))}
 
     gold = make_examples(learned)
@@ -272,11 +272,11 @@ def test_rehearse_leaves_out_labels_that_were_not_trained(label_first, learned):
     assert gradient[:C].any() and not gradient[C:].any()
 
 
-@pytest.mark.parametrize("entities", ["flat", "overlapping"])
-def test_rehearse_compares_a_trained_label_that_was_added_after_an_untrained_one(entities):
+@pytest.mark.parametrize("overlap", [False, True])
+def test_rehearse_compares_a_trained_label_that_was_added_after_an_untrained_one(overlap):
     nlp = spacy.blank("en")
     model = {"hidden_width": 16, "tok2vec": TOK2VEC}
-    ner = nlp.add_pipe("crf_ner", config={"entities": entities, "model": model})
+    ner = nlp.add_pipe("crf_ner", config={"overlap": overlap, "model": model})
     train(nlp, make_examples(nlp), steps=1)
     sizes = [len(ner.scheme.tags)]
     for label in ("EVENT", "PRODUCT"):

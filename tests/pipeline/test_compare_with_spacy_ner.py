@@ -7,7 +7,7 @@ without an answer here have one elsewhere, or cannot have any:
   off examples are the transition system's. What tags spell is in test_tags.py, labels in
   test_crf_ner.py.
 - test_oracle_moves_missing_B, test_oracle_moves_whitespace: skipped by spaCy too.
-- test_issue4313, test_beam_valid_parse: of a beam. A CRF sums over all analyses, as
+- test_issue4313, test_beam_valid_parse: of a beam. A CRF sums over all labelings, as
   test_posterior.py tests.
 - test_empty_ner: an untrained `ner` has zeros in its last layer, and finds nothing. An untrained
   CRF has small random scores, and finds anything; so the tests here that need a component that
@@ -153,7 +153,7 @@ def test_label_with_exclamation_mark_raises():
         nlp.update(examples, sgd=optimizer)
 
 
-# Neighbours
+# Neighbors
 
 
 def test_entity_ruler_without_matches_keeps_annotation():

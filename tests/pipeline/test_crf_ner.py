@@ -311,7 +311,7 @@ def test_truncated_model_file_raises(trained, tmp_path):
         spacy.load(tmp_path)
 
 
-# Neighbours
+# Neighbors
 
 
 def test_meta_and_scores_match_spacy_ner():

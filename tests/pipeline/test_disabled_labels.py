@@ -32,7 +32,7 @@ LABELS = ("PER", "LOC", "ORG")
 OFF = ("LOC",)
 LENGTHS = (3, 0, 2)
 TEXT = SENTENCES[5][0]
-Analyses = dict[tuple[helpers.Span, ...], float]
+Labelings = dict[tuple[helpers.Span, ...], float]
 
 
 def random_potentials(C: int) -> Chain:
@@ -42,7 +42,7 @@ def random_potentials(C: int) -> Chain:
     return Chain(E, np.array(LENGTHS), A, start, end)
 
 
-def enumerated(scheme: str, potentials: Chain, doc: int, temperature: float) -> Analyses:
+def enumerated(scheme: str, potentials: Chain, doc: int, temperature: float) -> Labelings:
     """Sum over all legal tag sequences of a doc without a tag of a disabled label."""
     chain = FlatEncoding(scheme, LABELS, "ner").scheme
     begin, T = sum(LENGTHS[:doc]), LENGTHS[doc]
@@ -51,7 +51,7 @@ def enumerated(scheme: str, potentials: Chain, doc: int, temperature: float) -> 
     legal = enumeration.is_legal(paths, *map(torch.from_numpy, chain.constraints))
     off = [i for i, tag in enumerate(chain.tags) if tag[2:] in OFF]
     legal &= ~torch.isin(paths, torch.tensor(off)).any(1)
-    found: Analyses = {}
+    found: Labelings = {}
     for path, p in zip(paths[legal].tolist(), (scores[legal] / temperature).softmax(0).tolist()):
         spans = read(scheme, [chain.tags[i] for i in path], [t == 0 for t in range(T + 1)])
         found[tuple(spans)] = found.get(tuple(spans), 0.0) + p
@@ -67,11 +67,11 @@ def test_flat_posterior_matches_enumeration_without_disabled_labels(
     potentials = random_potentials(len(chains.tags.tags))
     docs = [Doc(Vocab(), words=["a"] * T) for T in LENGTHS]
     posterior = chains.posterior(docs, potentials, False, temperature, UNCHANGED, OFF)
-    analyses = [enumerated(scheme, potentials, doc, temperature) for doc in range(len(docs))]
-    assert posterior.decode() == [[*max(found, key=lambda e: found[e])] for found in analyses]
-    for ranked, found in zip(posterior.nbest(1000), analyses):
+    labelings = [enumerated(scheme, potentials, doc, temperature) for doc in range(len(docs))]
+    assert posterior.decode() == [[*max(found, key=lambda e: found[e])] for found in labelings]
+    for ranked, found in zip(posterior.nbest(1000), labelings):
         assert {tuple(spans): math.exp(p) for spans, p in ranked} == pytest.approx(found, abs=1e-7)
-    entropy = [-sum(p * math.log(p) for p in found.values()) for found in analyses]
+    entropy = [-sum(p * math.log(p) for p in found.values()) for found in labelings]
     np.testing.assert_allclose(posterior.entropy(), entropy, atol=1e-6)
     asked = [
         [(s, e, label) for s in range(T) for e in range(s + 1, T + 1) for label in LABELS]
@@ -79,7 +79,7 @@ def test_flat_posterior_matches_enumeration_without_disabled_labels(
     ]
     expected = [
         [sum(p for spans, p in found.items() if span in spans) for span in of_doc]
-        for of_doc, found in zip(asked, analyses)
+        for of_doc, found in zip(asked, labelings)
     ]
     for ps, right in zip(posterior.probabilities(asked), expected):
         assert ps == pytest.approx(right, abs=1e-7)
@@ -90,11 +90,13 @@ def test_flat_posterior_matches_enumeration_without_disabled_labels(
     assert not any(label in OFF for of_doc in found_candidates for (_, _, label), _ in of_doc)
 
 
-@pytest.mark.parametrize("scheme, layers", [*product(SCHEMES, (1, 2))])
-def test_overlapping_posterior_has_only_chains_of_other_labels(scheme: str, layers: int) -> None:
+@pytest.mark.parametrize("scheme, max_nesting", [*product(SCHEMES, (1, 2))])
+def test_overlapping_posterior_has_only_chains_of_other_labels(
+    scheme: str, max_nesting: int
+) -> None:
     """Chains are independent: those of other labels are as in a model without the label."""
-    chains = LabelEncoding(scheme, LABELS, layers, "sc", "ner")
-    less = LabelEncoding(scheme, ("PER", "ORG"), layers, "sc", "ner")
+    chains = LabelEncoding(scheme, LABELS, max_nesting, "sc", "ner")
+    less = LabelEncoding(scheme, ("PER", "ORG"), max_nesting, "sc", "ner")
     scores = random_potentials(len(chains.tags.tags))
     kept = [i for i, tag in enumerate(chains.tags.tags) if "LOC" not in tag]
     E, _, A, start, end = scores
@@ -120,7 +122,7 @@ def nlp(trained: Language) -> Language:
 
 
 def given_without(ner: Any, doc: Doc, label: str) -> dict[tuple[int, int, str], float]:
-    """The probabilities of spans, given that there is no entity of a label: from all analyses."""
+    """The probabilities of spans, given that there is no entity of a label: from all labelings."""
     ranked = ner.nbest([doc], 500)[0]
     assert sum(each.probability for each in ranked) > 0.9999
     left = [each for each in ranked if label not in {e.label_ for e in each.ents}]
@@ -133,7 +135,7 @@ def given_without(ner: Any, doc: Doc, label: str) -> dict[tuple[int, int, str], 
     return found
 
 
-@pytest.mark.parametrize("decode", ["viterbi", "f_score"])
+@pytest.mark.parametrize("decode", ["viterbi", "max_expected_f"])
 def test_disabled_label_is_not_predicted_and_others_have_conditional_confidences(
     decode: str, nlp: Language
 ) -> None:
@@ -160,13 +162,13 @@ def test_log_likelihood_agrees_with_nbest_without_disabled_labels(nlp: Language)
     ner: Any = nlp.get_pipe("crf_ner")
     ner.disabled_labels = ["GPE"]
     doc = nlp.make_doc(TEXT)
-    analyses = ner.nbest([doc], 3)[0]
+    labelings = ner.nbest([doc], 3)[0]
     golds = [
         Doc(nlp.vocab, words=[t.text for t in doc], spaces=[True] * len(doc)) for _ in range(3)
     ]
-    for gold, analysis in zip(golds, analyses):
-        gold.set_ents([Span(gold, e.start, e.end, e.label_) for e in analysis.ents])
-    expected = [analysis.log_probability for analysis in analyses]
+    for gold, labeling in zip(golds, labelings):
+        gold.set_ents([Span(gold, e.start, e.end, e.label_) for e in labeling.ents])
+    expected = [labeling.log_probability for labeling in labelings]
     found = ner.log_likelihoods([Example(doc, gold) for gold in golds])
     assert found == pytest.approx(expected, abs=1e-4)
     assert [*log_likelihoods_of(ner, doc, golds)] == pytest.approx(expected, abs=1e-4)

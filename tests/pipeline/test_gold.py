@@ -86,25 +86,25 @@ def drawn_gold(rng: random.Random, words: list[str], labels: tuple[str, ...]) ->
     return doc
 
 
-@pytest.mark.parametrize("entities", ["flat", "overlapping"])
+@pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("limited", [False, True])
 def test_loss_with_missing_annotation_matches_nbest_enumeration(
-    scheme: str, entities: str, limited: bool
+    scheme: str, overlap: bool, limited: bool
 ) -> None:
-    """The sets, with their probabilities, are all analyses that `nbest` finds."""
+    """The sets, with their probabilities, are all labelings that `nbest` finds."""
     nlp, words, labels = spacy.blank("en"), ["Ada", "saw", "Bo", "nn"], ("LOC", "PER")
     model = {"hidden_width": 4, "tok2vec": TOK2VEC}
-    config = {"scheme": scheme, "entities": entities, "model": model}
+    config = {"scheme": scheme, "overlap": overlap, "model": model}
     nlp.add_pipe("crf_ner", config=config)
     ner: Any = nlp.get_pipe("crf_ner")
     full = Doc(nlp.vocab, words)
     full.set_ents([spacy.tokens.Span(full, i, i + 1, label) for i, label in enumerate(labels)])
     nlp.initialize(lambda: [Example(Doc(nlp.vocab, words), full)])
     rng = random.Random(0)
-    analyses = [
-        ({(ent.start, ent.end, ent.label_) for ent in analysis.ents}, analysis.probability)
-        for analysis in ner.nbest([Doc(nlp.vocab, words)], 10**4)[0]
+    labelings = [
+        ({(ent.start, ent.end, ent.label_) for ent in labeling.ents}, labeling.probability)
+        for labeling in ner.nbest([Doc(nlp.vocab, words)], 10**4)[0]
     ]
     potentials = ner.model.predict([Doc(nlp.vocab, words)])
     golds, log_ps = [], []
@@ -116,7 +116,7 @@ def test_loss_with_missing_annotation_matches_nbest_enumeration(
         label = gold.ents[0].label_
         taken = {t.i for t in gold if t.ent_iob != 0}  # outside, or in an entity
         fits = 0.0
-        for ents, probability in analyses:
+        for ents, probability in labelings:
             others = [e for e in ents - known if not (limited and e[2] != label)]
             at = {t for start, end, _ in others for t in range(start, end)}
             fits += probability * (known <= ents and not at & taken)

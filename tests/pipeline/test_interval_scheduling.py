@@ -113,10 +113,10 @@ def unsure(shared: Any) -> Any:
 
 
 @pytest.mark.parametrize("threshold", [0.02, 0.1, 0.4])
-def test_f_score_decoding_sets_best_disjoint_spans(unsure: Any, threshold: float) -> None:
+def test_max_expected_f_sets_best_disjoint_spans(unsure: Any, threshold: float) -> None:
     ner = unsure.get_pipe("ner")
     ner.spans_key, ner.candidate_threshold = "sc", threshold
-    ner.decode, ner.span_threshold = "f_score", threshold
+    ner.decode, ner.f_score_threshold = "max_expected_f", threshold
     n = 0
     for doc in unsure.pipe([eg.reference.text for eg in make_examples(unsure)]):
         group = doc.spans["sc"]
@@ -154,7 +154,9 @@ def expected_f_score(nlp: Any, docs: list[Doc], beta: float) -> float:
         ("overwrite", 1.0),
     ],
 )
-def test_fit_span_threshold_maximizes_expected_f_score(unsure: Any, case: str, beta: float) -> None:
+def test_fit_f_score_threshold_maximizes_expected_f_score(
+    unsure: Any, case: str, beta: float
+) -> None:
     ner = unsure.get_pipe("ner")
     docs = [unsure.make_doc(eg.reference.text) for eg in make_examples(unsure)] * 10
     ner.temperature, ner.platt_slope, ner.platt_intercept = 0.8, 1.2, 0.4
@@ -165,39 +167,39 @@ def test_fit_span_threshold_maximizes_expected_f_score(unsure: Any, case: str, b
         for doc in (doc for doc in docs[::2] if doc.text.strip()):
             doc.set_ents([spacy.tokens.Span(doc, 0, 1, label=ner.labels[0])], default="missing")
     try:
-        found = ner.fit_span_threshold((doc.copy() for doc in docs), beta)
-        assert ner.span_threshold == found
-        ner.decode, ner.spans_key, ner.candidate_threshold = "f_score", "sc", 0.01
+        found = ner.fit_f_score_threshold((doc.copy() for doc in docs), beta)
+        assert ner.f_score_threshold == found
+        ner.decode, ner.spans_key, ner.candidate_threshold = "max_expected_f", "sc", 0.01
         # The docs are the same ones again and again, and so are their F-scores.
         docs = docs[:14]
         best = expected_f_score(unsure, docs, beta)
         assert found == pytest.approx(best / (1 + beta**2), abs=1e-4)
         others = []
-        for ner.span_threshold in np.arange(0.02, 1.0, 0.04):
+        for ner.f_score_threshold in np.arange(0.02, 1.0, 0.04):
             others.append(expected_f_score(unsure, docs, beta))
         assert min(others) < max(others) <= best + 1e-6
     finally:
-        ner.temperature = ner.platt_slope = ner.platt_intercept = ner.span_threshold = None
+        ner.temperature = ner.platt_slope = ner.platt_intercept = ner.f_score_threshold = None
         ner.thresholds, ner.overwrite = {}, False
 
 
-def test_fit_span_threshold_without_probable_spans_raises(unsure: Any) -> None:
+def test_fit_f_score_threshold_without_probable_spans_raises(unsure: Any) -> None:
     ner = unsure.get_pipe("ner")
     doc = unsure.make_doc("Tim Cook")
     doc.ents = [spacy.tokens.Span(doc, 0, 2, label=ner.labels[0])]
-    before = ner.span_threshold
+    before = ner.f_score_threshold
     for docs in ([], [unsure.make_doc("")], [doc]):
         with pytest.raises(InputError, match=rf"not preset, got none in {len(docs)}: "):
-            ner.fit_span_threshold(docs)
+            ner.fit_f_score_threshold(docs)
     for beta in (0.0, float("inf"), float("nan")):
         with pytest.raises(InputError, match="beta: expected a number over 0, got"):
-            ner.fit_span_threshold([unsure.make_doc("Tim Cook")], beta)
-    assert ner.span_threshold == before
+            ner.fit_f_score_threshold([unsure.make_doc("Tim Cook")], beta)
+    assert ner.f_score_threshold == before
 
 
-def test_f_score_decoding_applies_label_thresholds_and_keeps_preset(unsure: Any) -> None:
+def test_max_expected_f_applies_label_thresholds_and_keeps_preset(unsure: Any) -> None:
     ner = unsure.get_pipe("ner")
-    ner.spans_key, ner.decode, ner.span_threshold = None, "f_score", 0.05
+    ner.spans_key, ner.decode, ner.f_score_threshold = None, "max_expected_f", 0.05
     doc = unsure.make_doc("Tim Cook visited Hanoi.")
     assert ner(doc.copy()).ents
     ner.thresholds = dict.fromkeys(ner.labels, 1.0)
@@ -210,10 +212,10 @@ def test_f_score_decoding_applies_label_thresholds_and_keeps_preset(unsure: Any)
     assert all(ent.start >= 1 for ent in found[1:])
 
 
-def test_f_score_decoding_drops_spans_below_label_threshold_first(unsure: Any) -> None:
+def test_max_expected_f_drops_spans_below_label_threshold_first(unsure: Any) -> None:
     ner = unsure.get_pipe("ner")
     ner.spans_key, ner.candidate_threshold, ner.threshold = "sc", 0.01, 0.0
-    ner.decode, ner.span_threshold = "f_score", 0.02
+    ner.decode, ner.f_score_threshold = "max_expected_f", 0.02
     ner.thresholds = {ner.labels[0]: 0.9, ner.labels[1]: 0.6}
     dropped = 0
     for doc in unsure.pipe([eg.reference.text for eg in make_examples(unsure)]):
@@ -230,6 +232,6 @@ def test_f_score_decoding_drops_spans_below_label_threshold_first(unsure: Any) -
 
 def test_unknown_decode_setting_raises(unsure: Any) -> None:
     with pytest.raises(
-        ValueError, match=r"\[ner\] decode: expected viterbi or f_score, got 'best'"
+        ValueError, match=r"\[ner\] decode: expected viterbi or max_expected_f, got 'best'"
     ):
         unsure.get_pipe("ner").decode = "best"

@@ -27,8 +27,8 @@ from spacy_crf_ner.crf import constrain, negative_log_likelihood, nll_with_gradi
 from spacy_crf_ner.data import SYLLABLES, ConversionLog, convert
 from spacy_crf_ner.data.jsonl import write_jsonl
 from spacy_crf_ner.data.sentences import group_sentences
+from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets, fit_guarantees
 from spacy_crf_ner.evaluation.matching import collect_entities
-from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import CorpusError, InputError
 from spacy_crf_ner.pipeline import calibration as module
 from spacy_crf_ner.pipeline.label_sets import (
@@ -39,7 +39,7 @@ from spacy_crf_ner.pipeline.label_sets import (
 )
 from spacy_crf_ner.pipeline.scorer import score_entities
 from spacy_crf_ner.pipeline.temperature_scaling import VARIANCE
-from spacy_crf_ner.training.labelled_corpora import labelled_corpora
+from spacy_crf_ner.training.labeled_corpora import labeled_corpora
 
 # The loss
 
@@ -47,12 +47,12 @@ Drawn = tuple[Batch, np.ndarray, np.ndarray]
 
 
 @st.composite
-def partly_labelled(draw: st.DrawFn) -> Drawn:
+def partly_labeled(draw: st.DrawFn) -> Drawn:
     """Draw a batch whose docs do not annotate some labels: gold tags, and tags that O may hide."""
     batch = draw(batches(bounded=False))
     tags = batch.scheme.tags
     gold: list[int] = []
-    hidden = np.zeros((0, len(tags)), dtype=bool)
+    ambiguous = np.zeros((0, len(tags)), dtype=bool)
     for T in batch.potentials.lengths.tolist():
         paths = enumeration.all_paths(T, len(tags))
         paths = paths[batch.is_legal(paths, None)]
@@ -60,17 +60,17 @@ def partly_labelled(draw: st.DrawFn) -> Drawn:
         unknown = draw(st.sets(st.sampled_from(batch.scheme.labels)))
         of_doc = np.array([tag[2:] in unknown for tag in tags])
         gold += [-1 if draw(st.integers(0, 4)) == 0 else 0 if of_doc[t] else t for t in path]
-        hidden = np.concatenate([hidden, np.tile(of_doc, (T, 1))])
-    return batch, np.array(gold, dtype=np.int64), hidden
+        ambiguous = np.concatenate([ambiguous, np.tile(of_doc, (T, 1))])
+    return batch, np.array(gold, dtype=np.int64), ambiguous
 
 
-@given(partly_labelled())
+@given(partly_labeled())
 def test_loss_with_hidden_labels_matches_enumeration(drawn: Drawn) -> None:
-    batch, gold, hidden = drawn
+    batch, gold, ambiguous = drawn
     chain = constrain(batch.potentials, *batch.scheme.constraints)
-    losses, gradient = nll_with_gradient(chain, gold, ambiguous=hidden)
+    losses, gradient = nll_with_gradient(chain, gold, ambiguous=ambiguous)
     np.testing.assert_allclose(
-        negative_log_likelihood(chain, gold, hidden), losses, atol=1e-4, rtol=1e-4
+        negative_log_likelihood(chain, gold, ambiguous), losses, atol=1e-4, rtol=1e-4
     )
     names = ("emissions", "transitions", "start", "end")
     leaves = [torch.tensor(getattr(batch.potentials, n), requires_grad=True) for n in names]
@@ -82,7 +82,7 @@ def test_loss_with_hidden_labels_matches_enumeration(drawn: Drawn) -> None:
         fits = [
             all(
                 tag < 0 or at == tag or (tag == 0 and unknown[at])
-                for at, tag, unknown in zip(path, gold[rows], hidden[rows])
+                for at, tag, unknown in zip(path, gold[rows], ambiguous[rows])
             )
             for path in paths.tolist()
         ]
@@ -95,12 +95,12 @@ def test_loss_with_hidden_labels_matches_enumeration(drawn: Drawn) -> None:
         np.testing.assert_allclose(getattr(gradient, name), expected, atol=1e-4, err_msg=name)
 
 
-@given(partly_labelled())
+@given(partly_labeled())
 def test_loss_with_nothing_hidden_equals_plain_loss(drawn: Drawn) -> None:
-    batch, gold, hidden = drawn
+    batch, gold, ambiguous = drawn
     chain = constrain(batch.potentials, *batch.scheme.constraints)
     first, d_first = nll_with_gradient(chain, gold)
-    second, d_second = nll_with_gradient(chain, gold, ambiguous=np.zeros_like(hidden))
+    second, d_second = nll_with_gradient(chain, gold, ambiguous=np.zeros_like(ambiguous))
     np.testing.assert_allclose(first, second, atol=1e-5, rtol=1e-5)
     np.testing.assert_allclose(d_first.emissions, d_second.emissions, atol=1e-5)
 
@@ -164,7 +164,7 @@ def test_a_model_learns_labels_from_separate_corpora(tmp_path: Any) -> None:
     paths = [str(tmp_path / "PER.spacy"), str(tmp_path / "LOC.spacy")]
     naive, right = blank(), blank()
     for each, labels in ((right, [["PER"], ["LOC"]]), (naive, [None, None])):
-        examples = list(labelled_corpora(paths, labels)(each))
+        examples = list(labeled_corpora(paths, labels)(each))
         spacy.util.fix_random_seed(0)
         optimizer = each.initialize(lambda examples=examples: examples)
         optimizer.learn_rate = 0.02
@@ -302,7 +302,7 @@ def test_fit_temperature_with_annotated_labels_minimizes_loss() -> None:
     def loss(temperature: float) -> float:
         ner.temperature = temperature
         total = np.float64(0.0)
-        analyses_of = {
+        labelings_of = {
             eg.text: [
                 (each.probability, [(e.start, e.end, e.label_) for e in each.ents])
                 for each in ner.nbest([eg.predicted], 10**4)[0]
@@ -311,8 +311,8 @@ def test_fit_temperature_with_annotated_labels_minimizes_loss() -> None:
         }
         for eg in examples:
             gold = [(ent.start, ent.end, ent.label_) for ent in eg.reference.ents]
-            analyses = analyses_of[eg.text]
-            agree = [p for p, ents in analyses if [e for e in ents if e[2] == "PER"] == gold]
+            labelings = labelings_of[eg.text]
+            agree = [p for p, ents in labelings if [e for e in ents if e[2] == "PER"] == gold]
             total -= np.log(sum(agree))
         return float(total + np.log(temperature) ** 2 / 2 / VARIANCE)
 
@@ -321,21 +321,23 @@ def test_fit_temperature_with_annotated_labels_minimizes_loss() -> None:
     assert loss(fitted) < min(loss(fitted * 1.05), loss(fitted / 1.05))
 
 
-def test_promise_cost_excludes_candidates_of_unannotated_labels() -> None:
+def test_guarantee_cost_excludes_candidates_of_unannotated_labels() -> None:
     """The cost of a recall is that of the gold entities and candidates of annotated labels."""
     nlp = blank()
     train(nlp, make_examples(nlp, BOTH), steps=10)
     trained_elsewhere(nlp)
     nlp.get_pipe("ner").temperature = 2.0
     whole = make_examples(nlp, BOTH * 10)
-    (row,) = promise(nlp, "ner", whole, Promises(recall=0.5))
+    (row,) = fit_guarantees(nlp, "ner", whole, CoverageTargets(recall=0.5))
     expected = row["threshold"], row["cost"]
     labels = ("PER", "LOC")
     parts = [eg for label in labels for eg in marked(nlp, [label]) * 10]
     nothing = [eg for eg in marked(nlp, []) for _ in range(5)]
-    rows = promise(nlp, "ner", [*parts, *nothing], Promises(recall=0.5, by_label=True))
+    rows = fit_guarantees(
+        nlp, "ner", [*parts, *nothing], CoverageTargets(recall=0.5, by_label=True)
+    )
     costs = [each["cost"] for each in rows]
-    alone = promise(nlp, "ner", parts, Promises(recall=0.5, by_label=True))
+    alone = fit_guarantees(nlp, "ner", parts, CoverageTargets(recall=0.5, by_label=True))
     assert costs == pytest.approx([each["cost"] for each in alone])
     assert max(costs) < 2 * expected[1]
 
@@ -353,9 +355,9 @@ def paths(tmp_path: Any) -> list[str]:
     return [str(tmp_path / "PER.spacy"), str(tmp_path / "LOC.spacy")]
 
 
-def test_labelled_corpora_weights_repeat_docs(paths: list[str]) -> None:
+def test_labeled_corpora_weights_repeat_docs(paths: list[str]) -> None:
     nlp = spacy.blank("en")
-    make = registry.readers.get("spacy-crf-ner.LabelledCorpora.v1")
+    make = registry.readers.get("spacy-crf-ner.LabeledCorpora.v1")
     settings = {"labels": [["PER"], ["LOC", "ORG"]], "weights": [2.5, 1.0]}
     first, second = make(paths, **settings, seed=1), make(paths, **settings, seed=2)
     epochs = [
@@ -367,11 +369,11 @@ def test_labelled_corpora_weights_repeat_docs(paths: list[str]) -> None:
     assert epochs[0] == epochs[1] != epochs[2]
     often = make(paths, **{**settings, "weights": [1.75, 1.0]})
     assert 155 < [annotated_labels(eg.reference) for eg in often(nlp)].count({"PER"}) < 195
-    once = list(labelled_corpora(paths, [["PER"], None])(nlp))
+    once = list(labeled_corpora(paths, [["PER"], None])(nlp))
     assert [annotated_labels(eg.reference) for eg in once] == [{"PER"}, None] * 100  # in turns
 
 
-def test_labelled_corpora_splits_and_limits_docs_like_spacy_corpus(tmp_path: Any) -> None:
+def test_labeled_corpora_splits_and_limits_docs_like_spacy_corpus(tmp_path: Any) -> None:
     """For each corpus; the parts are marked."""
     nlp = spacy.blank("en")
     starts = [True, False, False, True, False, False, False]
@@ -382,7 +384,7 @@ def test_labelled_corpora_splits_and_limits_docs_like_spacy_corpus(tmp_path: Any
     files = [str(tmp_path / f"{name}.spacy") for name in ("a", "b")]
 
     def read(**settings: Any) -> list[int]:
-        examples = list(labelled_corpora(files, [["PER"]] * 2, **settings)(nlp))
+        examples = list(labeled_corpora(files, [["PER"]] * 2, **settings)(nlp))
         assert {*(label for eg in examples for label in annotated_labels(eg.reference))} == {"PER"}
         return sorted(len(eg.reference) for eg in examples)
 
@@ -393,14 +395,14 @@ def test_labelled_corpora_splits_and_limits_docs_like_spacy_corpus(tmp_path: Any
     assert read(max_length=4) == [3] * 6  # it must be shorter
 
 
-def test_labelled_corpora_accepts_augmenter_yielding_several_docs(paths: list[str]) -> None:
+def test_labeled_corpora_accepts_augmenter_yielding_several_docs(paths: list[str]) -> None:
     nlp = spacy.blank("en")
 
     def augment(nlp: Language, eg: Example) -> Any:
         yield eg
         yield Example(nlp.make_doc(eg.text), eg.reference.copy())
 
-    read = labelled_corpora(paths, [["PER"], ["LOC"]], augmenter=augment)
+    read = labeled_corpora(paths, [["PER"], ["LOC"]], augmenter=augment)
     found = [annotated_labels(eg.reference) for eg in read(nlp)]
     assert found.count({"PER"}) == found.count({"LOC"}) == 200 == len(found) / 2
 
@@ -421,21 +423,21 @@ def test_augmenters_keep_the_labels_of_overlapping_entities(tmp_path: Any) -> No
     DocBin(docs=[doc]).to_disk(tmp_path / "a.spacy")
     augmenter = registry.augmenters.get("spacy.lower_case.v1")(level=1.0)
     files = [str(tmp_path / "a.spacy")]
-    (eg,) = labelled_corpora(files, [None], augmenter=augmenter, spans_key="sc")(nlp)
+    (eg,) = labeled_corpora(files, [None], augmenter=augmenter, spans_key="sc")(nlp)
     assert eg.text == "anna saw bonn" and annotated_labels(eg.reference) == {"PER"}
     assert [span.text for span in eg.reference.spans["sc"]] == ["anna"]
 
 
-def test_labelled_corpora_checks_labels_of_spans_key(tmp_path: Any) -> None:
+def test_labeled_corpora_checks_labels_of_spans_key(tmp_path: Any) -> None:
     nlp = spacy.blank("en")
     doc = make_examples(nlp, BOTH)[0].reference
     doc.spans["sc"] = [ent for ent in doc.ents if ent.label_ == "PER"]
     DocBin(docs=[doc]).to_disk(tmp_path / "a.spacy")
     paths = [str(tmp_path / "a.spacy")]
-    (eg,) = labelled_corpora(paths, [["PER"]], spans_key="sc")(nlp)
+    (eg,) = labeled_corpora(paths, [["PER"]], spans_key="sc")(nlp)
     assert annotated_labels(eg.reference) == {"PER"}
     with pytest.raises(InputError, match=r"annotated labels \['LOC'\], got 'PER'"):
-        list(labelled_corpora(paths, [["LOC"]], spans_key="sc")(nlp))
+        list(labeled_corpora(paths, [["LOC"]], spans_key="sc")(nlp))
 
 
 def test_augmenters_that_change_the_length_keep_the_labels(tmp_path: Any) -> None:
@@ -445,7 +447,7 @@ def test_augmenters_that_change_the_length_keep_the_labels(tmp_path: Any) -> Non
     DocBin(docs=[doc]).to_disk(tmp_path / "a.spacy")
     augmenter = registry.augmenters.get("spacy.lower_case.v1")(level=1.0)
     for known in (None, ["PER"]):
-        read = labelled_corpora([str(tmp_path / "a.spacy")], [known], augmenter=augmenter)
+        read = labeled_corpora([str(tmp_path / "a.spacy")], [known], augmenter=augmenter)
         (eg,) = read(nlp)
         assert eg.text.islower() and annotated_labels(eg.reference) == {"PER"}
         assert [span.text for span in eg.reference.spans[KEY]] == [eg.text]
@@ -459,17 +461,17 @@ def test_augmenter_changing_text_length_with_spans_key_raises(tmp_path: Any) -> 
     DocBin(docs=[doc]).to_disk(tmp_path / "a.spacy")
     augmenter = registry.augmenters.get("spacy.lower_case.v1")(level=1.0)
     files = [str(tmp_path / "a.spacy")]
-    read = labelled_corpora(files, [["LOC"]], augmenter=augmenter, spans_key="sc")
+    read = labeled_corpora(files, [["LOC"]], augmenter=augmenter, spans_key="sc")
     with pytest.raises(InputError, match=r"keeps the length of texts.*'Anna saw \u0130zmir today'"):
         list(read(nlp))
 
 
-def test_labelled_corpora_reader_resolves_from_config(paths: list[str]) -> None:
+def test_labeled_corpora_reader_resolves_from_config(paths: list[str]) -> None:
     text = f"""
     [corpora]
 
     [corpora.train]
-    @readers = "spacy-crf-ner.LabelledCorpora.v1"
+    @readers = "spacy-crf-ner.LabeledCorpora.v1"
     paths = {paths}
     labels = [["PER"], ["LOC"]]
     """.replace("'", '"')
@@ -495,11 +497,11 @@ def test_labelled_corpora_reader_resolves_from_config(paths: list[str]) -> None:
         ({"labels": [["PRE"], ["LOC"]]}, r"'Anna' in the doc 'Anna saw Bonn': expected one of the"),
     ],
 )
-def test_labelled_corpora_with_invalid_setting_raises(
+def test_labeled_corpora_with_invalid_setting_raises(
     paths: list[str], settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        list(labelled_corpora(**{"paths": paths, **settings})(spacy.blank("en")))
+        list(labeled_corpora(**{"paths": paths, **settings})(spacy.blank("en")))
 
 
 def test_score_ignores_empty_doc_with_annotated_labels() -> None:

@@ -10,7 +10,7 @@ from spacy.training import Example
 
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.load import load
-from spacy_crf_ner.pipeline.lookup import entity_labels, find_recognizer, require_recognizer
+from spacy_crf_ner.pipeline.lookup import entity_labels, find_recognizer, resolve_recognizer
 
 
 def pipeline(*names: str) -> Language:
@@ -21,7 +21,7 @@ def pipeline(*names: str) -> Language:
     return nlp
 
 
-@pytest.mark.parametrize("find", [find_recognizer, require_recognizer])
+@pytest.mark.parametrize("find", [find_recognizer, resolve_recognizer])
 def test_recognizer_lookup_returns_name_or_raises(find: object) -> None:
     assert callable(find)
     assert find(pipeline("ner")) == find(pipeline("ner"), "ner") == "ner"
@@ -37,7 +37,7 @@ def test_recognizer_lookup_returns_name_or_raises(find: object) -> None:
 def test_require_recognizer_without_component_raises() -> None:
     assert find_recognizer(pipeline()) is None
     with pytest.raises(ValueError, match=r"got one with \['sentencizer'\]"):
-        require_recognizer(pipeline())
+        resolve_recognizer(pipeline())
 
 
 def test_flat_components_with_same_spans_key_raise(tmp_path: Path) -> None:
@@ -94,5 +94,5 @@ def test_entity_labels_are_those_of_all_components_that_set_entities():
 def test_entity_labels_of_overlapping_entities_are_those_of_the_component():
     nlp = spacy.blank("en")
     nlp.add_pipe("entity_ruler").add_patterns([{"label": "CODE", "pattern": "X1"}])
-    nlp.add_pipe("crf_ner", config={"entities": "overlapping"}).add_label("GPE")
+    nlp.add_pipe("crf_ner", config={"overlap": True}).add_label("GPE")
     assert entity_labels(nlp) == {"GPE"}

@@ -24,7 +24,7 @@ from pipelines import TOK2VEC, ents, listening, train
 from posteriors import read
 from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline.interval_scheduling import assign_layers
+from spacy_crf_ner.pipeline.interval_scheduling import nesting_levels
 from spacy_crf_ner.pipeline.label_chains import split
 from spacy_crf_ner.pipeline.label_encoding import LabelEncoding
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED, PlattScaling
@@ -33,11 +33,11 @@ from spacy_crf_ner.tags import TagScheme
 Spans = tuple[helpers.Span, ...]
 LABELS = ("PER", "LOC")
 LENGTHS = (3, 0, 2)
-EVERYWHERE = [(scheme, layers) for scheme in SCHEMES for layers in (1, 2)]
+EVERYWHERE = [(scheme, max_nesting) for scheme in SCHEMES for max_nesting in (1, 2)]
 
 
-def of_chains(scheme: str, layers: int, key: str = "sc") -> LabelEncoding:
-    return LabelEncoding(scheme, LABELS, layers, key, "ner")
+def of_chains(scheme: str, max_nesting: int, key: str = "sc") -> LabelEncoding:
+    return LabelEncoding(scheme, LABELS, max_nesting, key, "ner")
 
 
 def random_potentials(C: int, seed: int = 0) -> Chain:
@@ -74,7 +74,7 @@ def enumerated(
 ) -> list[list[tuple[Spans, float]]]:
     """For each chain of a doc, its sets of entities, with their log probabilities."""
     n, result = len(chains.scheme.tags), []
-    for chain, (label, _) in enumerate(product(LABELS, range(chains.layers))):
+    for chain, (label, _) in enumerate(product(LABELS, range(chains.max_nesting))):
         paths, scores = paths_of(chains.scheme, of_chain(potentials, doc, chain, n))
         sets = [
             tuple(
@@ -96,9 +96,9 @@ def posterior_of(chains: LabelEncoding, potentials: Chain) -> Any:
     return chains.posterior(docs, potentials, False, 1.0, UNCHANGED)
 
 
-@pytest.mark.parametrize(("scheme", "layers"), EVERYWHERE)
-def test_decode_and_probabilities_match_enumeration(scheme: str, layers: int) -> None:
-    chains = of_chains(scheme, layers)
+@pytest.mark.parametrize(("scheme", "max_nesting"), EVERYWHERE)
+def test_decode_and_probabilities_match_enumeration(scheme: str, max_nesting: int) -> None:
+    chains = of_chains(scheme, max_nesting)
     potentials = random_potentials(len(chains.tags.tags))
     posterior = posterior_of(chains, potentials)
     all_spans: list[list[helpers.Span]] = []
@@ -129,9 +129,9 @@ def test_decode_and_probabilities_match_enumeration(scheme: str, layers: int) ->
         assert dict(found) == pytest.approx(kept) and len(found) == len(kept)
 
 
-@pytest.mark.parametrize(("scheme", "layers"), EVERYWHERE)
-def test_nbest_matches_enumeration_of_chains(scheme: str, layers: int) -> None:
-    chains = of_chains(scheme, layers)
+@pytest.mark.parametrize(("scheme", "max_nesting"), EVERYWHERE)
+def test_nbest_matches_enumeration_of_chains(scheme: str, max_nesting: int) -> None:
+    chains = of_chains(scheme, max_nesting)
     potentials = random_potentials(len(chains.tags.tags), seed=1)
     for doc, ranked in enumerate(posterior_of(chains, potentials).nbest(6)):
         exact: dict[Spans, float] = {}
@@ -141,10 +141,10 @@ def test_nbest_matches_enumeration_of_chains(scheme: str, layers: int) -> None:
         best = sorted(exact, key=exact.__getitem__, reverse=True)[:6]
         found = {tuple(spans): math.exp(p) for spans, p in ranked}
         assert len(found) == len(ranked) and list(found.values()) == sorted(found.values())[::-1]
-        if layers == 1:
+        if max_nesting == 1:
             assert list(found) == best
             assert list(found.values()) == pytest.approx([exact[spans] for spans in best])
-        else:  # not all of the ways to divide entities over layers
+        else:  # not all of the ways to divide entities over levels
             assert all(0.8 * exact[spans] < p <= exact[spans] + 1e-9 for spans, p in found.items())
             assert not best or best[0] in found
 
@@ -233,7 +233,7 @@ def pipeline(**settings: Any) -> Language:
         "tok2vec": TOK2VEC,
     }
     nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"entities": "overlapping", "model": model, **settings})
+    nlp.add_pipe("crf_ner", config={"overlap": True, "model": model, **settings})
     return nlp
 
 
@@ -263,7 +263,7 @@ def fit(nlp: Language, examples: list[Example], steps: int = 25) -> None:
 @pytest.fixture(scope="module", params=[1, 2])
 def learned(request: pytest.FixtureRequest, shared: Any) -> Language:
     def make() -> Language:
-        nlp = pipeline(layers=request.param)
+        nlp = pipeline(max_nesting=request.param)
         fit(nlp, [example(nlp), example(nlp, [], ["nothing", "here"])])
         return nlp
 
@@ -294,7 +294,7 @@ def test_training_learns_overlapping_entities(learned: Language) -> None:
 
 def test_loss_matches_enumeration() -> None:
     """Missing labels, nesting within a label, and negative spans."""
-    nlp = pipeline(layers=2, incorrect_spans_key="wrong")
+    nlp = pipeline(max_nesting=2, incorrect_spans_key="wrong")
     ner = nlp.get_pipe("crf_ner")
     words = [["a", "b", "c"], [], ["d", "e"]]
     gold = [[(0, 3, "PER"), (1, 2, "PER"), (2, 3, "LOC")], [], [(0, 1, "PER")]]
@@ -363,7 +363,7 @@ def test_loss_matches_enumeration() -> None:
     for d_found, d_right in zip(enumeration.tensors(gradient), torch.autograd.grad(loss, leaves)):
         assert_close(d_found.double(), d_right, atol=1e-4, rtol=1e-4)
     log_p = ner.encoding.gold(examples)[0]
-    assert (log_p == -1).sum() == 2 * 2  # two tokens in the two layers of LOC
+    assert (log_p == -1).sum() == 2 * 2  # two tokens in the two levels of LOC
 
 
 def test_scores_match_spancat_scorer(learned: Language) -> None:
@@ -401,9 +401,9 @@ def test_score_ignores_predictions_of_unannotated_labels(learned: Language) -> N
     assert learned.evaluate([eg])["spans_sc_f"] == 1.0
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-def test_training_on_flat_gold_docs_learns_entities(layers: int) -> None:
-    nlp = pipeline(layers=layers)
+@pytest.mark.parametrize("max_nesting", [1, 2])
+def test_training_on_flat_gold_docs_learns_entities(max_nesting: int) -> None:
+    nlp = pipeline(max_nesting=max_nesting)
     doc = Doc(nlp.vocab, words=WORDS)
     doc.set_ents(
         [Span(doc, 3, 4, "LOC"), Span(doc, 5, 8, "ORG")], missing=[doc[10:12]], default="outside"
@@ -437,7 +437,7 @@ def test_overwrite_ignores_preset_entities(preset: helpers.Span, learned: Langua
     doc.set_ents([Span(doc, *preset)], default="missing")
     ner.overwrite = True
     try:
-        analyses = [
+        labelings = [
             [[(e.start, e.end, e.label_) for e in each.ents] for each in ner.nbest([each], 3)[0]]
             for each in (doc, bare)
         ]
@@ -445,7 +445,7 @@ def test_overwrite_ignores_preset_entities(preset: helpers.Span, learned: Langua
         learned(doc), learned(bare)
     finally:
         ner.overwrite = False
-    assert analyses[0] == analyses[1] and analyses[0][0] == sorted(SPANS)
+    assert labelings[0] == labelings[1] and labelings[0][0] == sorted(SPANS)
     assert candidates[0] == candidates[1] and (3, 4, "LOC") in candidates[0]
     assert (found(doc), ents(doc)) == (found(bare), ents(bare)) and found(doc) == sorted(SPANS)
 
@@ -458,7 +458,7 @@ def test_entities_respect_sentence_starts_and_whitespace(learned: Language) -> N
         assert words[start].strip() and words[end - 1].strip()
 
 
-def test_label_threshold_and_f_score_decoding_select_spans(learned: Language) -> None:
+def test_label_threshold_and_max_expected_f_select_spans(learned: Language) -> None:
     ner = learned.get_pipe("crf_ner")
     everything = set(found(learned(Doc(learned.vocab, words=WORDS))))
     try:
@@ -466,10 +466,10 @@ def test_label_threshold_and_f_score_decoding_select_spans(learned: Language) ->
         assert set(found(learned(Doc(learned.vocab, words=WORDS)))) == {
             span for span in everything if span[2] != "LOC"
         }
-        ner.thresholds, ner.decode, ner.span_threshold = {}, "f_score", 0.5
+        ner.thresholds, ner.decode, ner.f_score_threshold = {}, "max_expected_f", 0.5
         assert set(found(learned(Doc(learned.vocab, words=WORDS)))) == everything
     finally:
-        ner.thresholds, ner.decode, ner.span_threshold = {}, "viterbi", None
+        ner.thresholds, ner.decode, ner.f_score_threshold = {}, "viterbi", None
 
 
 def test_confidences_match_posteriors_nbest_and_trellis(learned: Language) -> None:
@@ -478,12 +478,12 @@ def test_confidences_match_posteriors_nbest_and_trellis(learned: Language) -> No
     asked = [Span(fresh, *span) for span in found(doc)]
     right = doc.spans["sc"].attrs["scores"].tolist()
     assert ner.span_posteriors(fresh, asked) == pytest.approx(right, abs=1e-6)
-    (analyses,) = ner.nbest([fresh], 3)
-    assert [(s.start, s.end, s.label_) for s in analyses[0].ents] == sorted(SPANS)
+    (labelings,) = ner.nbest([fresh], 3)
+    assert [(s.start, s.end, s.label_) for s in labelings[0].ents] == sorted(SPANS)
     (log_p,) = ner.log_likelihoods([example(learned)])
-    # With two layers, the same entities can be in other layers than those of gold.
-    share = math.exp(log_p) / analyses[0].probability
-    assert 0.9 < share <= 1 + 1e-4 and (ner.layers == 2 or share > 1 - 1e-4)
+    # With two levels, the same entities can be in other levels than those of gold.
+    share = math.exp(log_p) / labelings[0].probability
+    assert 0.9 < share <= 1 + 1e-4 and (ner.max_nesting == 2 or share > 1 - 1e-4)
     trellis = ner.trellis(fresh, "LOC")
     assert trellis.tags == ("O", "B-LOC", "I-LOC", "L-LOC", "U-LOC")
     assert [t for t, tag in enumerate(trellis.path) if tag] == [3, 7, 10]
@@ -525,23 +525,26 @@ def test_loaded_pipeline_predicts_the_same_and_calibrates(learned: Language, tmp
 
 def test_loading_overlapping_weights_as_flat_raises(learned: Language, tmp_path: Any) -> None:
     learned.to_disk(tmp_path / "pipeline")
-    layers = learned.get_pipe("crf_ner").layers
-    config = {"components": {"crf_ner": {"entities": "flat", "layers": 1}}}
+    max_nesting = learned.get_pipe("crf_ner").max_nesting
+    config = {"components": {"crf_ner": {"overlap": False, "max_nesting": 1}}}
     other = spacy.load(tmp_path / "pipeline", config=config)
-    with pytest.raises(InputError, match=f"flat entities in 1 .* overlapping entities in {layers}"):
+    with pytest.raises(
+        InputError,
+        match=f"overlap False and max_nesting 1.* overlap True and max_nesting {max_nesting}",
+    ):
         other(Doc(other.vocab, words=WORDS))
 
 
-@pytest.mark.parametrize("settings", [{"entities": "nested"}, {"layers": 0}])
-def test_invalid_entities_or_layers_setting_raises(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("settings", [{"max_nesting": 0}])
+def test_invalid_max_nesting_raises(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(settings))):
         pipeline(**settings)
-    with pytest.raises(InputError, match="layers: expected 1 or more, and 1 for flat"):
-        pipeline(entities="flat", layers=2)
+    with pytest.raises(InputError, match="max_nesting: expected 1 or more, and 1 without"):
+        pipeline(overlap=False, max_nesting=2)
 
 
 def test_entities_nested_too_deeply_warn_with_count() -> None:
-    nlp = pipeline(layers=2)
+    nlp = pipeline(max_nesting=2)
     nested = [(0, 6, "PER"), (1, 5, "PER"), (2, 4, "PER"), (2, 3, "LOC")]
     with pytest.warns(UserWarning) as warned:
         fit(nlp, [example(nlp, nested)], steps=30)
@@ -549,24 +552,26 @@ def test_entities_nested_too_deeply_warn_with_count() -> None:
     assert "1 of 4 gold entities" in counted and "has a recall of 75.0%" in counted
     assert "are left out" in later
     assert found(nlp(Doc(nlp.vocab, words=WORDS))) == sorted(nested[:2] + nested[3:])
-    with pytest.warns(UserWarning, match="some gold entities are nested in more than 2 layers"):
+    with pytest.warns(UserWarning, match="some gold entities are nested in more than 2 levels"):
         nlp.update([example(nlp, nested)], sgd=nlp.resume_training())  # nothing has counted them
 
 
 def test_nbest_contains_preset_entity_once() -> None:
-    nlp = pipeline(layers=2)
+    nlp = pipeline(max_nesting=2)
     ner = nlp.get_pipe("crf_ner")
     nlp.initialize(lambda: [example(nlp, [(0, 2, "PER"), (0, 1, "PER")], ["a", "b", "c"])])
     doc = Doc(nlp.vocab, words=["a", "b", "c"])
     doc.set_ents([Span(doc, 0, 2, "PER")], default="missing")
-    analyses = [[(e.start, e.end, e.label_) for e in each.ents] for each in ner.nbest([doc], 50)[0]]
-    assert all(ents.count((0, 2, "PER")) == 1 for ents in analyses)
-    assert len({*map(tuple, analyses)}) == len(analyses) > 5
+    labelings = [
+        [(e.start, e.end, e.label_) for e in each.ents] for each in ner.nbest([doc], 50)[0]
+    ]
+    assert all(ents.count((0, 2, "PER")) == 1 for ents in labelings)
+    assert len({*map(tuple, labelings)}) == len(labelings) > 5
     (uncertain,) = ner.uncertainty([doc])
     assert (0, 2, "PER") not in [span for span, _ in uncertain.candidates]
 
 
-def test_presets_puts_entity_in_outermost_layer_of_its_label() -> None:
+def test_presets_puts_entity_in_outermost_level_of_its_label() -> None:
     doc = Doc(Vocab(), words=["a", "b"])
     doc.ents = [Span(doc, 0, 1, "LOC")]
     assert of_chains("biluo", 2).presets(doc) == [[], [], [(doc.ents[0], "")], []]
@@ -585,7 +590,7 @@ def test_match_candidates_skips_unannotated_labels() -> None:
 def test_two_components_learn_entities_of_their_own_spans_key() -> None:
     nlp = pipeline(spans_key="first")
     model = nlp.get_pipe_config("crf_ner")["model"]
-    settings = {"entities": "overlapping", "spans_key": "second", "model": model}
+    settings = {"overlap": True, "spans_key": "second", "model": model}
     nlp.add_pipe("crf_ner", name="other", config=settings)
     gold = Doc(nlp.vocab, words=WORDS)
     gold.spans["first"] = [Span(gold, 0, 4, "PER"), Span(gold, 3, 4, "LOC")]
@@ -597,22 +602,22 @@ def test_two_components_learn_entities_of_their_own_spans_key() -> None:
 
 
 def test_reserved_label_or_spans_key_raises() -> None:
-    with pytest.raises(InputError, match=r"such as 'A \(layer 2\)' of 'A'"):
-        LabelEncoding("biluo", ("A", "A (layer 2)"), 2, "sc", "ner")
+    with pytest.raises(InputError, match=r"such as 'A \(level 2\)' of 'A'"):
+        LabelEncoding("biluo", ("A", "A (level 2)"), 2, "sc", "ner")
     with pytest.raises(InputError, match=r"spans_key: .*, not 'annotated_labels', got"):
         pipeline(spans_key="annotated_labels")
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_assign_layers_uses_fewest_disjoint_layers(seed: int) -> None:
+def test_nesting_levels_are_the_fewest(seed: int) -> None:
     rng = np.random.default_rng(seed)
     starts = rng.integers(0, 12, 8)
     spans = sorted({(int(s), int(s + n)) for s, n in zip(starts, rng.integers(1, 6, 8))})
     rng.shuffle(spans)
-    layers = assign_layers(spans)
+    levels = nesting_levels(spans)
     at_token = [sum(start <= t < end for start, end in spans) for t in range(20)]
-    assert max(layers) + 1 == max(at_token)
-    for (a, j), (b, k) in product(zip(spans, layers), repeat=2):
+    assert max(levels) + 1 == max(at_token)
+    for (a, j), (b, k) in product(zip(spans, levels), repeat=2):
         if a != b and j == k:
             assert a[1] <= b[0] or b[1] <= a[0]
 
@@ -640,7 +645,7 @@ def test_invalid_gold_raises() -> None:
 
 
 def test_misaligned_entities_are_missing_for_their_label_only() -> None:
-    nlp = pipeline(layers=2)
+    nlp = pipeline(max_nesting=2)
     train(nlp, [example(nlp)], steps=1)
     gold = doc_with(nlp, [(0, 1, "LOC"), (0, 3, "PER")], ["New", "York", "Times"])
     eg = Example(Doc(nlp.vocab, words=["NewYork", "Times"], spaces=[True, False]), gold)
@@ -652,8 +657,8 @@ def test_misaligned_entities_are_missing_for_their_label_only() -> None:
     with pytest.warns(UserWarning, match="do not align"):
         tags = dict(zip(chains.tags.labels, chains.gold_tags(eg).tolist()))
     names = chains.scheme.tags
-    assert tags["LOC"] == [-1, 0] and tags["LOC (layer 2)"] == [-1, 0]
-    assert [names[t] for t in tags["PER"]] == ["B-", "L-"] and tags["PER (layer 2)"] == [0, 0]
+    assert tags["LOC"] == [-1, 0] and tags["LOC (level 2)"] == [-1, 0]
+    assert [names[t] for t in tags["PER"]] == ["B-", "L-"] and tags["PER (level 2)"] == [0, 0]
 
 
 def weights(nlp: Language) -> dict[str, NDArray[Any]]:
@@ -662,11 +667,11 @@ def weights(nlp: Language) -> dict[str, NDArray[Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layers", [1, 2])
-def test_training_new_label_with_frozen_encoder_keeps_other_labels(layers: int) -> None:
+@pytest.mark.parametrize("max_nesting", [1, 2])
+def test_training_new_label_with_frozen_encoder_keeps_other_labels(max_nesting: int) -> None:
     """With a frozen encoder, a corpus of the new label alone trains only the new label."""
     model = {"@architectures": "spacy-crf-ner.BiLSTMCRF.v1", "rnn": "none", "tok2vec": TOK2VEC}
-    nlp = pipeline(model=model, layers=layers)
+    nlp = pipeline(model=model, max_nesting=max_nesting)
     old = [span for span in SPANS if span[2] != "ORG"]
     fit(nlp, [example(nlp, old)], steps=30)
     ner = nlp.get_pipe("crf_ner")
@@ -722,11 +727,11 @@ def test_rehearse_restores_old_labels_and_ignores_new_ones() -> None:
     assert {span for span in found(nlp(fresh)) if span[2] != "ORG"} == set(old)
 
 
-def test_calibration_applies_to_probability_over_all_layers() -> None:
-    """Scaling of all layers together, and thresholds of it, in candidates and for the F-score."""
+def test_calibration_applies_to_probability_over_all_levels() -> None:
+    """Scaling of all levels together, and thresholds of it, in candidates and for the F-score."""
     chains, T = LabelEncoding("biluo", ("PER",), 2, "sc", "ner"), 1
     E = np.full((T, 9), -30.0)
-    E[0, 0], E[0, [4, 8]] = 0.0, math.log(0.3 / 0.7)  # U-PER has a probability of 0.3 in each layer
+    E[0, 0], E[0, [4, 8]] = 0.0, math.log(0.3 / 0.7)  # U-PER has a probability of 0.3 in each level
     nothing = np.zeros((9, 9)), np.zeros(9), np.zeros(9)
     potentials = Chain(E, np.array([T]), *nothing)
     docs = [Doc(Vocab(), words=["a"])]
@@ -745,17 +750,17 @@ def test_calibration_applies_to_probability_over_all_layers() -> None:
     assert posterior.candidates(np.array([p + 0.01])) == [[]]
 
 
-def test_f_score_decoding_nests_entities_of_a_label(learned: Language) -> None:
+def test_max_expected_f_nests_entities_of_a_label(learned: Language) -> None:
     ner = learned.get_pipe("crf_ner")
     posterior = ner.posterior([Doc(learned.vocab, words=WORDS)])
     (candidates,) = posterior.candidates(np.full(len(ner.labels), 0.001))
     chosen = [span for span, _ in ner.encoding.choose(candidates, 0.001)]
     assert chosen == sorted(chosen)
-    layers = [
-        max(assign_layers([(start, end) for start, end, of in chosen if of == label]))
+    levels = [
+        max(nesting_levels([(start, end) for start, end, of in chosen if of == label]))
         for label in ner.labels
     ]
-    assert max(layers) == ner.layers - 1
+    assert max(levels) == ner.max_nesting - 1
 
 
 def test_preset_entities_keep_their_ids(learned: Language) -> None:
@@ -767,22 +772,24 @@ def test_preset_entities_keep_their_ids(learned: Language) -> None:
 
 def test_loading_flat_weights_as_overlapping_raises(tmp_path: Any) -> None:
     """Also those that were saved when there were only flat entities."""
-    nlp = pipeline(entities="flat")
+    nlp = pipeline(overlap=False)
     doc = Doc(nlp.vocab, words=WORDS)
     doc.set_ents([Span(doc, 3, 4, "LOC")], default="outside")
     train(nlp, [Example(Doc(nlp.vocab, words=WORDS), doc)], steps=1)
-    for stored in ({"encoding": ["flat", 1]}, {}):
+    for stored in ({"encoding": [False, 1]}, {}):
         nlp.get_pipe("crf_ner").cfg.pop("encoding", None)
         nlp.get_pipe("crf_ner").cfg.update(stored)
         nlp.to_disk(tmp_path / "flat")
         spacy.load(tmp_path / "flat")("Oslo")
-        config = {"components": {"crf_ner": {"entities": "overlapping"}}}
-        with pytest.raises(InputError, match=r"overlapping entities in 1 .* flat entities in 1"):
+        config = {"components": {"crf_ner": {"overlap": True}}}
+        with pytest.raises(
+            InputError, match=r"overlap True and max_nesting 1.* overlap False and max_nesting 1"
+        ):
             spacy.load(tmp_path / "flat", config=config)("Oslo")
 
 
 @pytest.mark.parametrize(
-    "factory, config", [("crf_ner", {"entities": "overlapping"}), ("spancat", {"spans_key": "sc"})]
+    "factory, config", [("crf_ner", {"overlap": True}), ("spancat", {"spans_key": "sc"})]
 )
 def test_components_with_same_spans_key_raise(factory: str, config: dict[str, Any]) -> None:
     nlp = pipeline()
@@ -799,7 +806,7 @@ def test_fit_temperature_without_gold_entities_raises() -> None:
         nlp.get_pipe("crf_ner").fit_temperature([Example(doc, doc)])
 
 
-def test_nbest_of_many_labels_returns_best_analyses() -> None:
+def test_nbest_of_many_labels_returns_best_labelings() -> None:
     labels = tuple(f"L{i}" for i in range(6))
     chains = LabelEncoding("io", labels, 1, "sc", "ner")
     rng = np.random.default_rng(0)
@@ -830,7 +837,7 @@ def test_frozen_and_replaced_listeners_keep_predictions(
     nlp = listening(factory, tiny_transformer=tiny_transformer)
     model = nlp.get_pipe_config("crf_ner")["model"]
     nlp.remove_pipe("crf_ner")
-    nlp.add_pipe("crf_ner", config={"model": model, "entities": "overlapping", "layers": 2})
+    nlp.add_pipe("crf_ner", config={"model": model, "overlap": True, "max_nesting": 2})
     examples = [example(nlp), example(nlp, [], ["nothing", "here"])]
     fit(nlp, examples, steps=40 if factory == "transformer" else 20)
     doc = nlp(Doc(nlp.vocab, words=WORDS))
@@ -848,11 +855,11 @@ def test_frozen_and_replaced_listeners_keep_predictions(
 
 
 def test_add_label_with_invalid_label_raises_and_keeps_labels() -> None:
-    nlp = pipeline(layers=2)
+    nlp = pipeline(max_nesting=2)
     nlp.initialize(lambda: [example(nlp)])
     ner: Any = nlp.get_pipe("crf_ner")
     before = ner.labels
-    for wrong in (f"{before[0]} (layer 2)", "!PER", ""):
+    for wrong in (f"{before[0]} (level 2)", "!PER", ""):
         with pytest.raises(InputError):
             ner.add_label(wrong)
         assert ner.labels == before

@@ -31,7 +31,7 @@ from spacy_crf_ner.tags import TagScheme
 def test_entropy_matches_enumeration(batch: Batch, temperature: float) -> None:
     found = batch.posterior(temperature).entropy()
     for doc, H in enumerate(found):
-        p = np.array([share for _, share in batch.analyses(doc, temperature)])
+        p = np.array([share for _, share in batch.labelings(doc, temperature)])
         assert pytest.approx(-(p[p > 0] * np.log(p[p > 0])).sum(), abs=1e-6) == H
 
 
@@ -126,7 +126,7 @@ def test_probabilities_of_unknown_label_raises_key_error(scheme: str, label: str
 @given(batch=batches(), temperature=TEMPERATURES)
 def test_decode_matches_best_sequence_of_enumeration(batch: Batch, temperature: float) -> None:
     for doc, spans in enumerate(batch.posterior(temperature).decode()):
-        p = {batch.predicted(doc, found): share for found, share in batch.analyses(doc)}
+        p = {batch.predicted(doc, found): share for found, share in batch.labelings(doc)}
         assert p[tuple(spans)] == pytest.approx(max(p.values()), rel=1e-4)
 
 
@@ -139,9 +139,9 @@ def test_temperature_changes_no_entity(batch: Batch, temperature: float) -> None
 def test_nbest_matches_enumeration(batch: Batch, temperature: float, n: int) -> None:
     posterior = batch.posterior(temperature)
     for doc, ranked in enumerate(posterior.nbest(n)):
-        analyses = batch.analyses(doc, temperature)
-        log_p = {batch.predicted(doc, found): np.log(share) for found, share in analyses}
-        assert len(log_p) == len(analyses)  # each sequence has its own entities
+        labelings = batch.labelings(doc, temperature)
+        log_p = {batch.predicted(doc, found): np.log(share) for found, share in labelings}
+        assert len(log_p) == len(labelings)  # each sequence has its own entities
         assert len({tuple(spans) for spans, _ in ranked}) == len(ranked) == min(n, len(log_p))
         best = sorted(log_p.values(), reverse=True)[:n]
         assert [found for _, found in ranked] == pytest.approx(best, abs=1e-9)

@@ -88,7 +88,7 @@ class Annotation(NamedTuple):
             or (any(space) and scheme != "biluo")
         )
 
-    def analyses(self, scheme: str) -> list[tuple[helpers.Span, ...]]:
+    def labelings(self, scheme: str) -> list[tuple[helpers.Span, ...]]:
         """All sets of entities that the scheme can write, beside those that are given."""
         T = len(self.words)
         sets = []
@@ -170,7 +170,7 @@ def test_decode_with_preset_annotation_matches_enumeration(
         potentials, tags, preset_constraints([annotation.doc()], tags, overwrite=False)
     )
 
-    sets = annotation.analyses(scheme)
+    sets = annotation.labelings(scheme)
     paths = [[tags.tags.index(tag) for tag in helpers.write(scheme, T, spans)] for spans in sets]
     every, scores = enumeration.scored_paths(*map(torch.from_numpy, arrays))
     score_of = dict(zip(map(tuple, every.tolist()), scores.tolist()))
@@ -334,11 +334,11 @@ def test_overwrite_ignores_preset_annotation(trained: Language) -> None:
 
 
 def test_overwrite_ignores_preset_entities_in_nbest_and_posteriors(trained: Language) -> None:
-    """Preset entities are not forced into the analyses, and their posterior is not 1."""
+    """Preset entities are not forced into the labelings, and their posterior is not 1."""
     ner: Any = variant(trained, overwrite=True).get_pipe("crf_ner")
     bare, doc = doc_of(trained), doc_of(trained, ents=[(0, 2, "PERSON"), (3, 4, "GPE")])
-    (expected,), (analyses,) = ner.nbest([bare], 5), ner.nbest([doc], 5)
-    assert [[(e.start, e.end, e.label_) for e in each.ents] for each in analyses] == [
+    (expected,), (labelings,) = ner.nbest([bare], 5), ner.nbest([doc], 5)
+    assert [[(e.start, e.end, e.label_) for e in each.ents] for each in labelings] == [
         [(e.start, e.end, e.label_) for e in each.ents] for each in expected
     ]
     p = ner.span_posteriors(doc, doc.ents)
@@ -661,7 +661,7 @@ def test_pipe_with_all_settings_equals_calls(trained: Language) -> None:
         assert agree(doc, nlp(doc_of(nlp, **given_)))
 
 
-# Several analyses
+# Several labelings
 
 
 def test_nbest_keeps_preset_entities(learned: Language) -> None:
@@ -672,7 +672,7 @@ def test_nbest_keeps_preset_entities(learned: Language) -> None:
         (ranked,) = ner.nbest([doc], 5)
         assert state(doc) == before
         assert all(set(doc.ents) <= set(ents) and ents == sorted(ents) for ents, *_ in ranked)
-        shares = [analysis.probability for analysis in ranked]
+        shares = [labeling.probability for labeling in ranked]
         assert shares == sorted(shares, reverse=True) and sum(shares) <= 1.0 + 1e-5
         best = [(ent.start, ent.end, ent.label_) for ent in ranked[0][0]]
         assert best == found(learned(doc))
@@ -687,9 +687,9 @@ def test_nbest_of_long_doc_has_finite_log_probability(trained: Language, T: int)
     doc = doc_of(unsure, words=(WORDS * T)[:T])
     (ranked,) = ner.nbest([doc], 3)
     assert len(ranked) == 3
-    log_ps = [analysis.log_probability for analysis in ranked]
+    log_ps = [labeling.log_probability for labeling in ranked]
     assert log_ps == sorted(log_ps, reverse=True) and -np.inf < log_ps[0] < -0.3 * T
-    assert [analysis.probability for analysis in ranked] == [float(np.exp(p)) for p in log_ps]
+    assert [labeling.probability for labeling in ranked] == [float(np.exp(p)) for p in log_ps]
     best = [(ent.start, ent.end, ent.label_) for ent in ranked[0].ents]
     assert best == found(unsure(doc))
     # The best path, scored as what is predicted of all tokens at once.
@@ -698,7 +698,7 @@ def test_nbest_of_long_doc_has_finite_log_probability(trained: Language, T: int)
     assert log_ps[0] == pytest.approx(-loss, abs=1e-6)
 
 
-def test_analyses_share_one_forward_backward_pass(
+def test_labelings_share_one_forward_backward_pass(
     trained: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes = []
@@ -751,8 +751,8 @@ def test_overlapping_incorrect_spans_sum_their_losses() -> None:
     doc, gold = nlp.make_doc("Ada saw Paris"), nlp.make_doc("Ada saw Paris")
     wrong = [(0, 1, "PERSON"), (0, 2, "PERSON"), (0, 3, "GPE"), (2, 3, "GPE"), (1, 3, "ORG")]
     gold.spans["wrong"] = [Span(gold, *span) for span in wrong]
-    (analyses,) = nlp.get_pipe("crf_ner").nbest([doc], 10**4)  # type: ignore[attr-defined]
-    found = [({(e.start, e.end, e.label_) for e in a.ents}, a.probability) for a in analyses]
+    (labelings,) = nlp.get_pipe("crf_ner").nbest([doc], 10**4)  # type: ignore[attr-defined]
+    found = [({(e.start, e.end, e.label_) for e in a.ents}, a.probability) for a in labelings]
     right = [sum(p for ents, p in found if span not in ents) for span in wrong]
     losses = nlp.update([Example(doc, gold)], sgd=nlp.create_optimizer())
     assert losses["crf_ner"] == pytest.approx(-np.log(right).sum(), rel=1e-4)
@@ -773,7 +773,10 @@ def test_incorrect_span_with_unknown_label_raises() -> None:
         ({"threshold": 1.1}, r"threshold: expected 0.0 to 1.0, got 1.1"),
         ({"threshold": -0.1}, r"threshold: expected 0.0 to 1.0, got -0.1"),
         ({"thresholds": {"GPE": 2.0}}, r"thresholds: expected numbers from 0.0 to 1.0, got .*2.0"),
-        ({"span_threshold": 1.0}, r"span_threshold: expected a number between 0.0 and 1.0, got 1"),
+        (
+            {"f_score_threshold": 1.0},
+            r"f_score_threshold: expected a number between 0.0 and 1.0, got 1",
+        ),
         (
             {"candidate_threshold": 1.5},
             r"candidate_threshold: expected a number over 0.0, .* got 1.5",

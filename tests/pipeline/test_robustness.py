@@ -15,8 +15,8 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 SCHEMES = ("biluo", "bio", "io")
-# The scheme, and the number of layers if entities overlap.
-KINDS = [(scheme, layers) for scheme in SCHEMES for layers in (0, 2)]
+# The scheme, and the number of levels if entities overlap.
+KINDS = [(scheme, max_nesting) for scheme in SCHEMES for max_nesting in (0, 2)]
 
 VOCAB = spacy.blank("en").vocab
 LABELS = ("PER", "LOC")
@@ -28,7 +28,7 @@ SPACES = [" ", "\n", "\t\n", "\u00a0", "\u2028", "\u3000", "\x1c", "\x85"]
 Given = tuple[int, int, str | None]  # of label "" where blocked, of None where outside
 
 
-def blank(scheme: str, layers: int) -> Language:
+def blank(scheme: str, max_nesting: int) -> Language:
     """A pipeline that finds something everywhere: it has random weights, large ones."""
     nlp = Language(VOCAB)
     model = {
@@ -45,8 +45,8 @@ def blank(scheme: str, layers: int) -> Language:
         },
     }
     config = {"scheme": scheme, "model": model, "spans_key": "maybe"}
-    if layers:
-        config |= {"entities": "overlapping", "layers": layers}
+    if max_nesting:
+        config |= {"overlap": True, "max_nesting": max_nesting}
     ner = nlp.add_pipe("crf_ner", config=config)
     for label in LABELS:
         ner.add_label(label)
@@ -109,7 +109,7 @@ def inputs(draw: st.DrawFn) -> Input:
     return Input(words, draw(flags), starts, marks, default)
 
 
-def check(drawn: Input, doc: Doc, layers: int) -> None:
+def check(drawn: Input, doc: Doc, max_nesting: int) -> None:
     """Check the invariants of an annotated doc."""
     found = [(ent.start, ent.end, ent.label_) for ent in doc.ents]
     assert set(drawn.kept) <= set(found)
@@ -124,7 +124,7 @@ def check(drawn: Input, doc: Doc, layers: int) -> None:
         else:
             assert 0.0 <= ent._.confidence <= 1.0
     group = doc.spans["maybe"]
-    for ent in (*doc.ents, *(group if layers else ())):
+    for ent in (*doc.ents, *(group if max_nesting else ())):
         if (ent.start, ent.end, ent.label_) in drawn.kept:
             continue
         assert ent.label_ in LABELS
@@ -133,7 +133,7 @@ def check(drawn: Input, doc: Doc, layers: int) -> None:
         if drawn.starts is not None:
             assert not any(drawn.starts[ent.start + 1 : ent.end])
     assert len(group) == len(group.attrs["scores"])
-    if layers:
+    if max_nesting:
         spans = [(span.start, span.end, span.label_) for span in group]
         assert set(found) <= set(spans) and len(set(spans)) == len(spans)
     assert all(0.0 < p <= 1.0 for p in group.attrs["scores"])

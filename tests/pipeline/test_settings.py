@@ -25,8 +25,8 @@ SETTINGS: dict[str, Any] = {
     "confidence": False,
     "threshold": 0.75,
     "thresholds": {"GPE": 0.5},
-    "decode": "f_score",
-    "span_threshold": 0.25,
+    "decode": "max_expected_f",
+    "f_score_threshold": 0.25,
     "spans_key": "candidates",
     "candidate_threshold": 0.25,
     "candidate_thresholds": {"GPE": 0.5},
@@ -142,7 +142,7 @@ def test_stored_cfg_contains_only_labels_encoding_fits_and_hashes(saved: Path) -
     assert cfg.pop("seen").keys() == {"is_complete", "train", "dev"}
     assert {key: value for key, value in cfg.items() if value} == {
         "labels": ["GPE", "ORG", "PERSON"],
-        "encoding": ["flat", 1],
+        "encoding": [False, 1],
         **{"temperature": 1.0, "platt_slope": 1.0, "platt_ceiling": 1.0},
     }
 
@@ -323,12 +323,12 @@ def test_number_that_is_given_after_a_fit_is_not_calibrated_on_entities(
 
 def test_initialize_resets_fitted_temperature_and_threshold(saved: Path) -> None:
     nlp, temperature = fitted(saved)
-    ner_of(nlp).span_threshold, ner_of(nlp).threshold = 0.7, 0.2
+    ner_of(nlp).f_score_threshold, ner_of(nlp).threshold = 0.7, 0.2
     another = spacy.blank("en").from_config(nlp.config)
     for pipeline in (another, nlp):
         pipeline.initialize(lambda: make_examples(nlp))
         assert ner_of(pipeline).temperature == 1.0 != temperature
-        assert ner_of(pipeline).span_threshold == 0.4
+        assert ner_of(pipeline).f_score_threshold == 0.4
     assert ner_of(nlp).threshold == 0.2
 
 
@@ -353,7 +353,7 @@ WRONG_TYPES = [("threshold", "a"), ("threshold", None), ("thresholds", {"PERSON"
 WRONG_TYPES += [("thresholds", 3), ("spans_key", 3), ("incorrect_spans_key", 5), ("decode", [])]
 WRONG_TYPES += [("overwrite", "yes"), ("confidence", None), ("temperature", "a")]
 WRONG_TYPES += [("disabled_labels", "ORG"), ("disabled_labels", [1]), ("disabled_labels", None)]
-WRONG_TYPES += [("platt_intercept", "a"), ("span_threshold", "a"), ("candidate_threshold", None)]
+WRONG_TYPES += [("platt_intercept", "a"), ("f_score_threshold", "a"), ("candidate_threshold", None)]
 WRONG_TYPES += [("calibrated_on", "a"), ("calibrated_on", -1), ("calibrated_on", 0.5)]
 
 

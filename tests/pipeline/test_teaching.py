@@ -22,13 +22,13 @@ from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.calibration import platt_scaling
 from spacy_crf_ner.pipeline.queries import teacher_scores
-from spacy_crf_ner.pipeline.teaching import KEY, Lesson, Teacher, probable_entities
+from spacy_crf_ner.pipeline.teaching import KEY, DistillTarget, Teacher, probable_entities
 from spacy_crf_ner.tags import TagScheme
 
 SCORES = ("emissions", "transitions", "start", "end")
 LABELS = ("A", "B")
 LENGTHS = (3, 1)
-NESTED = {"entities": "overlapping", "layers": 2}
+NESTED = {"overlap": True, "max_nesting": 2}
 TEXTS = ["one two three", "four"]
 
 
@@ -38,7 +38,7 @@ def component(scheme: str, labels=LABELS, **settings: Any) -> Any:
     ner: Any = nlp.add_pipe("crf_ner", config={"scheme": scheme, "model": model, **settings})
     for label in labels:
         ner.add_label(label)
-    ner.cfg["encoding"] = [ner.entities, ner.layers]  # as after `initialize`
+    ner.cfg["encoding"] = [ner.overlap, ner.max_nesting]  # as after `initialize`
     return nlp, ner
 
 
@@ -49,21 +49,21 @@ def draw(C: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def examples(nlp, teachers: list[tuple[Teacher, np.ndarray]], weight=1.0, temperature=1.0):
-    """Examples without entities, with lessons of teachers, (N, C) each."""
+    """Examples without entities, with targets of teachers, (N, C) each."""
     made = []
     common = [teacher for teacher, _ in teachers]
     ends = np.cumsum(LENGTHS)[:-1]
     of_docs = zip(*(np.split(emissions, ends) for _, emissions in teachers))
     for text, emissions in zip(TEXTS, of_docs):
         doc = nlp.make_doc(text)
-        doc.user_data[KEY] = Lesson(common, list(emissions), weight, temperature)
+        doc.user_data[KEY] = DistillTarget(common, list(emissions), weight, temperature)
         made.append(Example(nlp.make_doc(text), doc))
     return made
 
 
-def as_teacher(scores, scheme, labels=LABELS, entities="flat", layers=1):
+def as_teacher(scores, scheme, labels=LABELS, overlap=False, max_nesting=1):
     A, start, end = (scores[name] for name in SCORES[1:])
-    return Teacher(scheme, labels, entities, layers, A, start, end), scores["emissions"]
+    return Teacher(scheme, labels, overlap, max_nesting, A, start, end), scores["emissions"]
 
 
 def log_probabilities(
@@ -166,7 +166,7 @@ def test_loss_of_two_teachers_with_different_schemes_matches_mixture():
 
 @pytest.mark.parametrize("student", SCHEMES)
 def test_loss_of_overlapping_entities_equals_sum_over_chains(student):
-    settings = {"entities": "overlapping", "layers": 2}
+    settings = {"overlap": True, "max_nesting": 2}
     nlp, ner = component(student, **settings)
     _, other = component("bio", LABELS[::-1], **settings)
     given, mine = draw(len(other.scheme.tags), 1), draw(len(ner.scheme.tags), 2)
@@ -194,19 +194,19 @@ def test_loss_of_overlapping_entities_equals_sum_over_chains(student):
 
 
 @pytest.mark.parametrize("decoder", ["crf", "softmax"])
-@pytest.mark.parametrize("entities", ["flat", "overlapping"])
-def test_crf_loss_with_equal_teacher_is_zero(entities, decoder):
+@pytest.mark.parametrize("overlap", [False, True])
+def test_crf_loss_with_equal_teacher_is_zero(overlap, decoder):
     """The teacher is at its temperature, so that of the student is that of the teacher, 1."""
     nlp = spacy.blank("en")
     model = {"hidden_width": 8, "tok2vec": TOK2VEC, "decoder": decoder}
-    ner: Any = nlp.add_pipe("crf_ner", config={"entities": entities, "model": model})
+    ner: Any = nlp.add_pipe("crf_ner", config={"overlap": overlap, "model": model})
     train(nlp, make_examples(nlp), steps=5)
     docs = [eg.predicted for eg in make_examples(nlp) if len(eg.predicted)]
     common, emissions = teacher_scores(ner, docs)
     egs, teachers = [], [common]
     for doc, own in zip(docs, emissions, strict=True):
         gold = Doc(nlp.vocab, [token.text for token in doc])
-        gold.user_data[KEY] = Lesson(teachers, [own], 1.0, 1.0)
+        gold.user_data[KEY] = DistillTarget(teachers, [own], 1.0, 1.0)
         egs.append(Example(doc, gold))
     loss, gradient = ner.get_loss(egs, ner.model.predict(docs))
     if decoder == "crf":
@@ -224,11 +224,11 @@ def test_loss_interpolates_gold_and_teacher_loss_by_weight():
     nlp, ner = component("biluo")
     tags = len(ner.scheme.tags)
     scores = Chain(lengths=np.array(LENGTHS), **draw(tags, 2))
-    taught = as_teacher(draw(tags, 1), "biluo")
+    from_teacher = as_teacher(draw(tags, 1), "biluo")
     gold = [[(0, 3, "A")], None]  # the second doc is not annotated
 
     def loss_of(weight, teachers=True, annotation=gold):
-        egs = examples(nlp, [taught], weight, 3.0)
+        egs = examples(nlp, [from_teacher], weight, 3.0)
         for eg, ents in zip(egs, annotation):
             if not teachers:
                 del eg.reference.user_data[KEY]
@@ -251,22 +251,22 @@ def test_loss_interpolates_gold_and_teacher_loss_by_weight():
 
 
 @pytest.mark.parametrize("teachers", [1, 2])
-@pytest.mark.parametrize("entities", ["flat", "overlapping"])
-def test_probable_entities_have_mean_posterior_above_half(teachers, entities, shared):
+@pytest.mark.parametrize("overlap", [False, True])
+def test_probable_entities_have_mean_posterior_above_half(teachers, overlap, shared):
     def make():
         nlp = spacy.blank("en")
         model = {"hidden_width": 8, "tok2vec": TOK2VEC}
-        nlp.add_pipe("crf_ner", config={"entities": entities, "model": model})
+        nlp.add_pipe("crf_ner", config={"overlap": overlap, "model": model})
         train(nlp, make_examples(nlp), steps=20, learn_rate=0.02)
         return nlp
 
-    nlp = spacy.load(shared(f"teaching-{entities}", make))
+    nlp = spacy.load(shared(f"teaching-{overlap}", make))
     ner: Any = nlp.get_pipe("crf_ner")
     doc = make_examples(nlp)[5].predicted
     outputs = [teacher_scores(ner, [doc])]
     flat = outputs[0][1][0] / 2  # less sure
     outputs = [*outputs, (outputs[0][0], [flat])][:teachers]
-    lesson = Lesson([each for each, _ in outputs], [of[0] for _, of in outputs], 1.0, 1.0)
+    target = DistillTarget([each for each, _ in outputs], [of[0] for _, of in outputs], 1.0, 1.0)
     expected = {}
     for common, (emissions,) in outputs:
         A, start, end = common.transitions, common.start, common.end
@@ -276,7 +276,7 @@ def test_probable_entities_have_mean_posterior_above_half(teachers, entities, sh
             expected[span] = expected.get(span, 0.0) + p / teachers
     probable = sorted(span for span, p in expected.items() if p > 0.5)
     assert probable
-    assert probable_entities(doc, lesson, ner.encoding_of) == probable
+    assert probable_entities(doc, target, ner.encoding_of) == probable
 
 
 @pytest.mark.parametrize("p", [(0.55, 0.53), (0.3, 0.9), (0.9, 0.3), (0.3, 0.6)])
@@ -286,7 +286,7 @@ def test_probable_entities_depend_on_mean_posterior_only(p):
     common, _ = as_teacher(nothing, "io", ("A",))
     emissions = [np.array([[0.0, np.log(q / (1 - q))]], "f") for q in p]
     found = probable_entities(
-        nlp.make_doc("four"), Lesson([common] * 2, emissions, 1.0, 1.0), ner.encoding_of
+        nlp.make_doc("four"), DistillTarget([common] * 2, emissions, 1.0, 1.0), ner.encoding_of
     )
     assert found == ([(0, 1, "A")] if sum(p) > 1 else [])
 
@@ -298,15 +298,15 @@ def test_probable_entities_ignores_preset_entities():
     emissions = np.array([[0.0, -3.0], [0.0, 3.0]], "f")  # the second token is the entity
     doc = nlp.make_doc("five six")
     doc.ents = [doc.char_span(0, 4, "A")]
-    lesson = Lesson([common], [emissions], 1.0, 1.0)
-    assert probable_entities(doc, lesson, ner.encoding_of) == [(1, 2, "A")]
+    target = DistillTarget([common], [emissions], 1.0, 1.0)
+    assert probable_entities(doc, target, ner.encoding_of) == [(1, 2, "A")]
 
 
 OTHER = {
     "scheme": "io",
     "labels": ("B",),
-    "entities": "overlapping",
-    "layers": 2,
+    "overlap": True,
+    "max_nesting": 2,
     "transitions": np.ones((3, 3), "f"),
     "start": np.ones(3, "f"),
     "end": np.ones(3, "f"),
@@ -316,22 +316,22 @@ OTHER = {
 @pytest.mark.parametrize("name", [field.name for field in fields(Teacher)])
 def test_teacher_equals_is_false_if_any_field_differs(name):
     zeros = [np.zeros(shape, "f") for shape in ((3, 3), 3, 3)]
-    teacher = Teacher("bio", ("A",), "flat", 1, *zeros)
-    assert teacher.equals(Teacher("bio", ("A",), "flat", 1, *(each.copy() for each in zeros)))
+    teacher = Teacher("bio", ("A",), False, 1, *zeros)
+    assert teacher.equals(Teacher("bio", ("A",), False, 1, *(each.copy() for each in zeros)))
     assert not teacher.equals(replace(teacher, **{name: OTHER[name]}))
 
 
 @pytest.mark.parametrize(
-    "labels, settings, entities, message",
+    "labels, settings, overlap, message",
     [
-        (("A", "C"), {}, "flat", r"without \['B'\] and also of \['C'\]"),
-        (("A",), {}, "flat", r"without \['B'\]\. Use"),
-        (LABELS, NESTED, "flat", "of flat entities in 1 layers, got one"),
-        (LABELS, NESTED, "overlapping", "in 1 layers, got one of overlapping entities in 2"),
+        (("A", "C"), {}, False, r"without \['B'\] and also of \['C'\]"),
+        (("A",), {}, False, r"without \['B'\]\. Use"),
+        (LABELS, NESTED, False, "with overlap False and max_nesting 1, got one"),
+        (LABELS, NESTED, True, "max_nesting 1, got one with overlap True and max_nesting 2"),
     ],
 )
-def test_teacher_with_other_labels_or_entities_raises(labels, settings, entities, message):
-    nlp, ner = component("biluo", entities=entities)
+def test_teacher_with_other_labels_or_entities_raises(labels, settings, overlap, message):
+    nlp, ner = component("biluo", overlap=overlap)
     _, other = component("biluo", labels, **settings)
     C = len(other.scheme.tags)
     mine = Chain(lengths=np.array(LENGTHS), **draw(9, 1))
@@ -353,7 +353,7 @@ def test_teacher_rows_not_matching_tokens_raise(teacher):
 
 
 @pytest.mark.parametrize("scheme", ["biluo", "io"])
-@pytest.mark.parametrize("settings", [{}, {"entities": "overlapping", "layers": 2}])
+@pytest.mark.parametrize("settings", [{}, {"overlap": True, "max_nesting": 2}])
 def test_loss_with_teachers_per_doc_equals_sum_over_docs(settings, scheme):
     """The loss of a batch is the sum over its docs alone, for which there is an enumeration."""
     nlp, ner = component("biluo", **settings)
@@ -371,7 +371,7 @@ def test_loss_with_teachers_per_doc_equals_sum_over_docs(settings, scheme):
         doc = nlp.make_doc(text)
         sizes = [(len(doc), len(n.scheme.tags)) for _, n in kinds]
         own = [rng.normal(0, 1.5, size).astype("f") for size in sizes]
-        doc.user_data[KEY] = Lesson(common[i], own, 1.0, 2.0)
+        doc.user_data[KEY] = DistillTarget(common[i], own, 1.0, 2.0)
         egs.append(Example(nlp.make_doc(text), doc))
     lengths = np.array([len(eg.predicted) for eg in egs])
     mine = draw(len(ner.scheme.tags), 2)

@@ -20,8 +20,8 @@ def test_uncertainty_agrees_with_the_other_queries(trained) -> None:
     found = pipe.uncertainty(docs, 0.02)
     assert [each.tokens for each in found] == [4, 0, 2, 1]
     for doc, each in zip(docs, found):
-        analyses = pipe.nbest([doc], 10**4)[0]
-        p = np.array([analysis.probability for analysis in analyses])
+        labelings = pipe.nbest([doc], 10**4)[0]
+        p = np.array([labeling.probability for labeling in labelings])
         assert each.log_odds == pytest.approx(
             math.log(p[0] / p[1]) if len(p) > 1 else math.inf, rel=1e-5
         )
@@ -29,7 +29,7 @@ def test_uncertainty_agrees_with_the_other_queries(trained) -> None:
             entropy = -(p[p > 0] * np.log(p[p > 0])).sum()
             assert each.entropy == pytest.approx(entropy, abs=1e-6)
         assert [span for span, _ in each.entities] == [
-            (ent.start, ent.end, ent.label_) for ent in analyses[0].ents
+            (ent.start, ent.end, ent.label_) for ent in labelings[0].ents
         ]
         for span, probability in (*each.entities, *each.candidates):
             asked = doc[span[0] : span[1]]

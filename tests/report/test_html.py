@@ -16,7 +16,7 @@ import pytest
 
 from spacy_crf_ner.report import plots
 from spacy_crf_ner.report.html import report_page, review_page
-from spacy_crf_ner.report.plots import DENSEST, FAVOURED, PENALISED
+from spacy_crf_ner.report.plots import DENSEST, FAVORED, PENALIZED
 
 pytest.importorskip("matplotlib")
 
@@ -144,18 +144,18 @@ FIGURES: dict[str, Any] = {
     ],
     "coverage": {
         "docs": 4,
-        "promises": {
+        "guarantees": {
             "recall": {
                 "level": 0.9,
-                "certainty": 0.95,
+                "confidence_level": 0.95,
                 "documents": 40,
                 "threshold": 0.02,
                 "by_label": True,
                 "found": {"LOC": 0.9244, "PER": None},
             },
-            "analyses": {
+            "set_coverage": {
                 "level": 0.8,
-                "certainty": None,
+                "confidence_level": None,
                 "documents": 50,
                 "threshold": 0.01,
                 "found": None,
@@ -720,11 +720,11 @@ def test_report_page_p_is_limited_by_number_of_resamples() -> None:
 
 
 def test_report_page_guarantees_section_shows_figures(page: Page) -> None:
-    promises, candidates = map(cells, page.tables["Guarantees"])
-    assert promises[1:] == [
+    guaranteed, candidates = map(cells, page.tables["Guarantees"])
+    assert guaranteed[1:] == [
         ["recall of LOC", "90.0", "95.0", "40", "92.4"],
         ["recall of PER", "90.0", "95.0", "40", "-"],
-        ["analyses", "80.0", "on average", "50", "-"],
+        ["set_coverage", "80.0", "on average", "50", "-"],
     ]
     assert candidates[1:] == [
         ["0.9", "0.50", "41.0"],
@@ -889,7 +889,7 @@ def test_stylesheet_text_has_sufficient_contrast() -> None:
             assert f"var(--{name}) calc(var(--density) * {str(most)[1:]})" in STYLE
             cell = mixed(color[name], color["ground"], most)
             assert contrast(color["ink"], cell) >= 4.5, (name, block)
-        for hue in (FAVOURED, PENALISED):
+        for hue in (FAVORED, PENALIZED):
             cell = mixed(hue, color["ground"], DENSEST)
             assert contrast(color["ink"], cell) >= 4.5, (hue, block)
 

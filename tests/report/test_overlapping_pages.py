@@ -59,7 +59,7 @@ class Page(HTMLParser):
 def nlp() -> Language:
     """A component without training: the docs are annotated by hand."""
     nlp = spacy.blank("en")
-    pipe: Any = nlp.add_pipe("crf_ner", config={"entities": "overlapping"})
+    pipe: Any = nlp.add_pipe("crf_ner", config={"overlap": True})
     doc = Doc(nlp.vocab, words=WORDS)
     doc.spans["sc"] = [Span(doc, *span) for span in GOLD if span[0] != 1]
     pipe.initialize(lambda: [Example(Doc(nlp.vocab, words=WORDS), doc)], labels=["LOC", "PER"])
@@ -150,7 +150,7 @@ def test_comparison_page_draws_overlapping_entities_below_text(nlp: Language) ->
     assert [shown.count(label) for label in ("PER", "LOC", "GPE", "ORG")] == [3, 2, 1, 0]
     for label in ("GPE 0.900", "PER 0.900", "ORG 0.800", "ORG 0.700", "LOC 0.600"):
         assert shown.count(label) == 1
-    # Gold stands above predicted, and a label has one colour on both sides.
+    # Gold stands above predicted, and a label has one color on both sides.
     gold, predicted = (html.index(f">{side}</p>") for side in ("Gold", "Predicted"))
     assert gold < html.index("GPE") < predicted < html.index("GPE 0.900")
     styles = {text: style for text, style in page.shown}

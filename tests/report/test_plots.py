@@ -210,7 +210,7 @@ def test_training_curves_have_distinct_styles() -> None:
     assert [each for each in texts(svg) if each in names] == names
 
 
-def test_coverage_curve_is_to_scale_with_promise_line() -> None:
+def test_coverage_curve_is_to_scale_with_guarantee_line() -> None:
     line, curve = curves(coverage_curve(CURVE, {"recall": {"level": 0.9}}))
     assert is_to_scale(curve, [[0.5, 41], [1.1, 86], [1.9, 93]])
     scale, shift = np.polyfit([41, 86, 93], curve[:, 1], 1)
@@ -244,7 +244,7 @@ def test_large_scores_have_one_decimal() -> None:
 
 
 def image(svg: str) -> NDArray[np.int64]:
-    """The colours and opacities of the cells, (Y, X, 4)."""
+    """The colors and opacities of the cells, (Y, X, 4)."""
     from PIL import Image
 
     (data,) = re.findall(r'href="data:image/png;base64,([^"]*)"', svg)

@@ -249,7 +249,7 @@ def test_calibrate_on_dev_fits_each_component_when_another_fails(
 
 
 def test_calibrate_on_dev_fits_overlapping_entities(corpus: Path, tmp_path: Path) -> None:
-    config = make_config(corpus, **{"components.ner.entities": "overlapping"})
+    config = make_config(corpus, **{"components.ner.overlap": True})
     nlp = trained(config, tmp_path)
     assert fits(nlp) == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
@@ -341,9 +341,9 @@ def test_calibrate_on_dev_without_entities_warns_and_skips_fit(
     assert re.search(r"\[ner\] calibration: expected entities .* got none", caplog.text)
 
 
-@pytest.mark.parametrize("entities", ["flat", "overlapping"])
+@pytest.mark.parametrize("overlap", [False, True])
 def test_calibrate_on_dev_with_unlearnable_entity_warns_and_skips_doc(
-    entities: str, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    overlap: bool, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An unknown label, and a space at the border; spaCy scores such docs, and so do we."""
     nlp = spacy.blank("en")
@@ -353,7 +353,7 @@ def test_calibrate_on_dev_with_unlearnable_entity_warns_and_skips_doc(
         odd.set_ents([Span(odd, 2, 4, label)], default="outside")
         docs.insert(0, odd)
     settings = {"paths.dev": write(docs, tmp_path / "dev.spacy")}
-    settings["components.ner.entities"] = entities
+    settings["components.ner.overlap"] = overlap
     found = trained(make_config(corpus, **settings), tmp_path / "out")
     assert re.search("leaves out 2 of 8 docs .*Rex", caplog.text, re.DOTALL)
     assert fits(found) == pytest.approx(expected(found, corpus / "dev.spacy"), rel=1e-5)
@@ -374,7 +374,7 @@ def test_calibrate_on_dev_max_words_ignores_unannotated_docs(corpus: Path, tmp_p
     [
         {"threshold": 0.5},
         {"thresholds": {"PER": 0.5}},
-        {"decode": "f_score"},
+        {"decode": "max_expected_f"},
     ],
 )
 def test_meta_performance_with_confidence_settings_equals_evaluation(

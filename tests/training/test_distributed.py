@@ -380,7 +380,7 @@ def test_two_ranks_accumulating_gradients_match_one_process(
 def test_two_ranks_with_overlapping_entities_match_one_process(
     docs: Path, dev: Path, folder: Path
 ) -> None:
-    some, settings = few(docs, folder, 60), {"components.ner.entities": "overlapping"}
+    some, settings = few(docs, folder, 60), {"components.ner.overlap": True}
     ranks = Job(folder / "chains", small(some, dev, {"size": 4}, **settings)).succeeded()
     alone = train_alone(docs, dev, folder, "one_of_chains", **settings)
     assert_close(weights(ranks.output / "model-last"), weights(alone), 1e-5)

@@ -19,7 +19,13 @@ from pipelines import make_examples
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.training.add_labels import add_labels
-from spacy_crf_ner.training.init_config import ACCURACY, PURPOSES, TOK2VECS, init_config, shipped
+from spacy_crf_ner.training.init_config import (
+    ACCURACY,
+    PURPOSES,
+    TOK2VECS,
+    bundled_config,
+    init_config,
+)
 
 ROOT = Path(__file__).parents[2]
 runner = CliRunner()
@@ -114,7 +120,7 @@ def test_init_config_finds_width_of_distilbert_gpt2_and_xlnet(config: Any, tmp_p
 
 
 @pytest.mark.parametrize("tok2vec", TOK2VECS)
-@pytest.mark.parametrize("options", [{}, {"optimize": "accuracy"}, {"layers": 2}])
+@pytest.mark.parametrize("options", [{}, {"optimize": "accuracy"}, {"max_nesting": 2}])
 def test_init_config_gpu_scales_batches_and_steps(tok2vec: str, options: dict[str, Any]) -> None:
     plain, gpu = (init_config("en", tok2vec, gpu=gpu, **options) for gpu in (False, True))
     factors = {"max_steps": 0.5, "eval_frequency": 0.5, "patience": 0.5}
@@ -238,14 +244,14 @@ def test_package_contains_all_shipped_configs() -> None:
     files = [path for path in (ROOT / "configs").iterdir() if path.is_file()]
     assert files
     for path in files:
-        assert shipped(path.name).read_text("utf-8") == path.read_text("utf-8")
+        assert bundled_config(path.name).read_text("utf-8") == path.read_text("utf-8")
 
 
 @pytest.mark.slow
 def test_init_config_for_overlapping_entities_trains_and_adds_label(tmp_path: Path) -> None:
-    assert changes("cnn", layers=2) == {
-        "components.ner.entities": "overlapping",
-        "components.ner.layers": 2,
+    assert changes("cnn", max_nesting=2) == {
+        "components.ner.overlap": True,
+        "components.ner.max_nesting": 2,
         "components.ner.spans_key": "sc",
         "training.score_weights.ents_f": None,
         "training.score_weights.ents_p": None,
@@ -295,7 +301,7 @@ def test_init_config_for_overlapping_entities_trains_and_adds_label(tmp_path: Pa
         "labels": ["VERB"],
     }
     added["corpora"]["train"] = {
-        "@readers": "spacy-crf-ner.LabelledCorpora.v1",
+        "@readers": "spacy-crf-ner.LabeledCorpora.v1",
         "paths": [str(tmp_path / "new.spacy")],
         "labels": [["VERB"]],
     }

@@ -20,8 +20,8 @@ from pipelines import make_examples
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.training import tuning
-from spacy_crf_ner.training.config_file import present
-from spacy_crf_ner.training.init_config import TOK2VECS, shipped
+from spacy_crf_ner.training.config_file import get_dotted
+from spacy_crf_ner.training.init_config import TOK2VECS, bundled_config
 from spacy_crf_ner.training.tuning import Trial, best, search_space, tune
 
 runner = CliRunner()
@@ -31,7 +31,7 @@ GOAL = 1e-3  # the learning rate with the best score of `imitated`
 
 @pytest.fixture
 def config() -> Config:
-    return load_config(shipped("char.cfg"), interpolate=False)
+    return load_config(bundled_config("char.cfg"), interpolate=False)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", TOK2VECS)
 def test_search_space_contains_settings_of_config(name: str) -> None:
-    config = load_config(shipped(f"{name}.cfg"))
+    config = load_config(bundled_config(f"{name}.cfg"))
     space = search_space(config)
     rate = config["training"]["optimizer"]["learn_rate"]["initial_rate"]
     assert space[INITIAL] == {"low": rate / 4, "high": rate * 4, "log": True}
@@ -145,7 +145,7 @@ def test_tune_resume_accepts_each_kind_of_values(
     rows = read(tmp_path)
     assert [row["settings"] for row in rows] == imitated and len(rows) == 6
     ((name, values),) = space.items()
-    given = present(config, name)
+    given = get_dotted(config, name)
     if isinstance(values, dict) and "step" in values:  # the config is between two steps
         steps = [(settings[name] - values["low"]) / values["step"] for settings in imitated]
         assert steps == pytest.approx([round(step) for step in steps])
@@ -331,7 +331,7 @@ def test_tune_command_saves_pipeline_with_reported_score(
     (tmp_path / "space.yml").write_text(f"{INITIAL}: [1.0e-5, 0.01]\n")
     budget = ["--training.max_steps", "30", "--training.eval_frequency", "10"]
     paths = ["--paths.train", str(corpus), "--paths.dev", str(corpus)]
-    command = ["tune", str(shipped("char.cfg")), str(tmp_path / "out"), "--trials", "2"]
+    command = ["tune", str(bundled_config("char.cfg")), str(tmp_path / "out"), "--trials", "2"]
     command += ["--space", str(tmp_path / "space.yml"), *budget, *paths]
     command += ["--training.before_to_disk", "null"]
     result = runner.invoke(app, command)

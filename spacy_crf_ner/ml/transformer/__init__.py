@@ -1,1 +1,1 @@
-"""spacy-transformers' model with faster batching, exact alignment and inference precisions."""
+"""spacy-transformers' model with faster batching, exact alignment and inference dtypes."""

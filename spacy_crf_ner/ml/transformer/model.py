@@ -15,13 +15,13 @@ from torch import Tensor
 
 from ...input_error import InputError
 from ..device import to_device
+from ..dtype import check_dtype
 from ..memory import limit_kernel_cache
 from ..mixed_precision import FIRST_SCALE, MixedPrecision, in_bfloat16, in_float16
-from ..precision import require_precision
 from ..random_state import kept_random_state
 from ..sealed import errors_of
 from ..torch_layer import to_tensor
-from . import spacy_transformers_internals as theirs
+from . import spacy_transformers_internals as spacy_trf
 from .batching import encode_windows
 from .pooling import TransformerBatch, pool_at_once
 from .positions import limit_length
@@ -29,19 +29,19 @@ from .shim import TransformerShim
 from .slow_tokenizer import offsets
 from .spacy_transformers_internals import FullTransformerBatch
 from .spans import SpanGetter
-from .stored import require_no_code
+from .stored import check_no_code
 from .windows import CPU, CPU_BF16, GPU, Padding, Wordpieces
 
-NOTHING: dict[str, Any] = SimpleFrozenDict()
+EMPTY: dict[str, Any] = SimpleFrozenDict()
 
 
-class Transformer(theirs.TransformerModel):
+class Transformer(spacy_trf.TransformerModel):
     """spacy-transformers' layer, with our forward pass and shim; `convert_layer` makes one."""
 
     @property
     def shim(self) -> TransformerShim:
         """The shim that holds the weights."""
-        return cast(TransformerShim, theirs.hf_shim(self))
+        return cast(TransformerShim, spacy_trf.hf_shim(self))
 
     def from_bytes(self, bytes_data: bytes) -> "Transformer":
         """Read the layer. Raises InputError for other bytes."""
@@ -58,9 +58,9 @@ class Transformer(theirs.TransformerModel):
         return cast(Transformer, copied)
 
 
-def convert_layer(layer: theirs.TransformerModel) -> Transformer:
+def convert_layer(layer: spacy_trf.TransformerModel) -> Transformer:
     """Convert a layer of spacy-transformers to ours, in place; it keeps its weights."""
-    theirs.change_class(layer, Transformer, TransformerShim, _init, _forward, _convert_inputs)
+    spacy_trf.change_class(layer, Transformer, TransformerShim, _init, _forward, _convert_inputs)
     layer.attrs["replace_listener_cfg"], layer.attrs["replace_listener"] = _replacement()
     return cast(Transformer, layer)
 
@@ -68,11 +68,11 @@ def convert_layer(layer: theirs.TransformerModel) -> Transformer:
 def transformer_model(
     name: str,
     get_spans: SpanGetter,
-    tokenizer_config: dict[str, Any] = NOTHING,
-    transformer_config: dict[str, Any] = NOTHING,
+    tokenizer_config: dict[str, Any] = EMPTY,
+    transformer_config: dict[str, Any] = EMPTY,
     mixed_precision: MixedPrecision = False,
-    grad_scaler_config: dict[str, Any] = NOTHING,
-    precision: str | None = None,
+    grad_scaler_config: dict[str, Any] = EMPTY,
+    dtype: str | None = None,
 ) -> Model[list[Doc], FullTransformerBatch]:
     """Build `spacy-crf-ner.TransformerModel.v1`: a transformer with exact alignment.
 
@@ -89,7 +89,7 @@ def transformer_model(
             in bfloat16, also on a CPU. "auto" is True on a GPU, and "bf16" on a CPU where it is
             faster, which is measured before the first update.
         grad_scaler_config: Settings of the scaling of gradients in float16.
-        precision: The precision of prediction: "fp32", "bf16", "fp16", "int8", or "auto" for a fast
+        dtype: The dtype of prediction: "fp32", "bf16", "fp16", "int8", or "auto" for a fast
             one on this hardware. Windows of similar length then share a batch, and only the last
             hidden state is computed. None predicts as spacy-transformers does. It does not affect
             training. `spacy_crf_ner.accelerate` sets it.
@@ -98,13 +98,13 @@ def transformer_model(
         A layer from docs to the output of the transformer.
 
     Raises:
-        InputError: For an unknown precision, and for settings that run code of the transformer's
+        InputError: For an unknown dtype, and for settings that run code of the transformer's
             own, such as `trust_remote_code`, in a process that does not allow it.
     """
-    require_precision(precision)
+    check_dtype(dtype)
     for settings in (tokenizer_config, transformer_config):
-        require_no_code(settings, f"The config of the transformer {name!r}")
-    theirs_alone = theirs.TransformerModel(
+        check_no_code(settings, f"The config of the transformer {name!r}")
+    theirs_alone = spacy_trf.TransformerModel(
         name,
         partial(_spans_with_tokens, get_spans),
         dict(tokenizer_config),
@@ -114,7 +114,7 @@ def transformer_model(
     )
     layer = convert_layer(theirs_alone)
     layer.shim.bf16 = in_bfloat16(mixed_precision)
-    layer.shim.precision = precision
+    layer.shim.dtype = dtype
     return layer
 
 
@@ -129,10 +129,10 @@ def tok2vec_transformer(
     tokenizer_config: dict[str, Any],
     pooling: Model[Ragged, Floats2d],
     grad_factor: float = 1.0,
-    transformer_config: dict[str, Any] = NOTHING,
+    transformer_config: dict[str, Any] = EMPTY,
     mixed_precision: MixedPrecision = False,
-    grad_scaler_config: dict[str, Any] = NOTHING,
-    precision: str | None = None,
+    grad_scaler_config: dict[str, Any] = EMPTY,
+    dtype: str | None = None,
 ) -> Model[list[Doc], list[Floats2d]]:
     """Build `spacy-crf-ner.Tok2VecTransformer.v1`: a transformer for one component alone.
 
@@ -147,14 +147,14 @@ def tok2vec_transformer(
         transformer_config: Keyword arguments of its config.
         mixed_precision: Train in 16 bits: True or "auto" on a GPU, "bf16" also on a CPU.
         grad_scaler_config: Settings of the scaling of gradients in float16.
-        precision: Precision in prediction: "fp32", "bf16", "fp16", "int8" or "auto"; None predicts
+        dtype: Dtype in prediction: "fp32", "bf16", "fp16", "int8" or "auto"; None predicts
             like spacy-transformers.
 
     Returns:
         A layer from docs to one vector per token, (T, H) for each doc.
 
     Raises:
-        InputError: For an unknown precision.
+        InputError: For an unknown dtype.
     """
     shared = transformer_model(
         name,
@@ -163,11 +163,11 @@ def tok2vec_transformer(
         transformer_config,
         mixed_precision,
         grad_scaler_config,
-        precision,
+        dtype,
     )
     # Nested as `nlp.replace_listeners` nests them.
     model: Model[list[Doc], list[Floats2d]] = chain(
-        chain(shared, theirs.split_trf_batch()), theirs.trfs2arrays(pooling, grad_factor)
+        chain(shared, spacy_trf.split_trf_batch()), spacy_trf.trfs2arrays(pooling, grad_factor)
     )
     pool_at_once(model)
     return model
@@ -193,7 +193,7 @@ def _replacement() -> tuple[Callable[..., dict[str, Any]], Callable[..., Model[A
         place = before if any(block is config for block in _blocks(before)) else config
         place.clear()
         place.update(right)
-        return chain(shared, theirs.split_trf_batch())
+        return chain(shared, spacy_trf.split_trf_batch())
 
     return own_config, own_layer
 
@@ -233,7 +233,7 @@ def _own_transformer(shared: dict[str, Any], listener: dict[str, Any]) -> dict[s
             f"replace_listeners: expected one listener in the component, got {len(found)}, of "
             "which spaCy replaces some only. Keep the shared transformer."
         )
-    config: dict[str, Any] = theirs.replace_listener_cfg(shared, found[0])  # type: ignore
+    config: dict[str, Any] = spacy_trf.replace_listener_cfg(shared, found[0])  # type: ignore
     if config["@architectures"] != shared["@architectures"]:
         config["@architectures"] = "spacy-crf-ner.Tok2VecTransformer.v1"
     return config
@@ -248,20 +248,20 @@ def _listeners(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _init(model: Transformer, X: list[Doc] | None = None, Y: Any = None) -> None:
     limit_kernel_cache()  # before the first prediction, below
-    theirs.init(model)  # with docs, it does the same, and fails if some have no tokens
+    spacy_trf.init(model)  # with docs, it does the same, and fails if some have no tokens
 
 
 def _forward(
     model: Transformer, docs: list[Doc], is_train: bool
 ) -> tuple[FullTransformerBatch, Callable[..., Any]]:
     limit_length(model.tokenizer, model.transformer.config)
-    if not is_train and model.shim.precision is not None:
+    if not is_train and model.shim.dtype is not None:
         encoded = _predict(model, docs)
         if encoded is not None:
             return encoded, lambda d_output: docs
     # theirs draws a number to decide whether to free memory: for a chance of 0, it has no effect.
     with nullcontext() if model.attrs.get("flush_cache_chance") else kept_random_state():
-        output, backprop = theirs.forward(model, docs, is_train)
+        output, backprop = spacy_trf.forward(model, docs, is_train)
     spans = [span for of_doc in output.spans for span in of_doc]
     characters = None if model.tokenizer.is_fast else _slow_offsets(model.tokenizer, spans)
     if spans and characters is not None:
@@ -269,7 +269,7 @@ def _forward(
         mapping = np.zeros((len(spans), width, 2), dtype="int64")
         for row, of_span in zip(mapping, characters):
             row[: len(of_span)] = of_span[:width]
-        align = theirs.get_alignment_via_offset_mapping(spans, cast(Any, mapping))
+        align = spacy_trf.get_alignment_via_offset_mapping(spans, cast(Any, mapping))
         output = replace(output, align=align)
     if is_train:
         output.__class__ = TransformerBatch
@@ -277,7 +277,7 @@ def _forward(
 
 
 def _convert_inputs(
-    model: Model[Any, Any], wordpieces: theirs.WordpieceBatch, is_train: bool
+    model: Model[Any, Any], wordpieces: spacy_trf.WordpieceBatch, is_train: bool
 ) -> tuple[ArgsKwargs, Callable[[Any], Any]]:
     """Convert wordpieces to arguments. As theirs, but the copies to a GPU do not wait."""
     inputs = {
@@ -312,7 +312,7 @@ def _predict(model: Transformer, docs: list[Doc]) -> FullTransformerBatch | None
         return cast(Tensor, output.last_hidden_state)
 
     padding = Padding(model.tokenizer.pad_token or "", model.tokenizer.pad_token_id or 0)
-    on_cpu = CPU_BF16 if model.shim.resolved_precision == "bf16" else CPU
+    on_cpu = CPU_BF16 if model.shim.resolved_dtype == "bf16" else CPU
     limits = GPU if device.type == "cuda" else on_cpu
     return encode_windows(docs, windows, wordpieces, padding, forward, limits)
 

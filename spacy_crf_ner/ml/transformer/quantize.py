@@ -8,28 +8,28 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from ...input_error import InputError
+from ..dtype import DTYPES, sharing_copy
 from ..onnx_export import OnnxModule
-from ..precision import DTYPES, sharing_copy
 from ..torch_internals import PackedLinear, has_packed_linear
 from .hf_internals import drop_pooler, feed_forward_with_gelu
 
 
-def quantize_transformer(transformer: nn.Module, precision: str) -> nn.Module:
+def quantize_transformer(transformer: nn.Module, dtype: str) -> nn.Module:
     """Make a module that computes only the last hidden state of a transformer.
 
     Args:
         transformer: A model of the library transformers; the result may share its weights.
-        precision: One of `PRECISIONS`, but not "auto".
+        dtype: One of `DTYPE_NAMES`, but not "auto".
     """
     bare = sharing_copy(transformer)
     drop_pooler(bare)
-    if precision == "int8":
+    if dtype == "int8":
         return Int8Transformer(bare)
-    dtype = DTYPES[precision]
-    if dtype is not torch.float32:
-        bare = deepcopy(bare).to(dtype)
+    torch_dtype = DTYPES[dtype]
+    if torch_dtype is not torch.float32:
+        bare = deepcopy(bare).to(torch_dtype)
         on_cpu = next(bare.parameters()).device.type == "cpu"
-        if on_cpu and dtype is torch.bfloat16 and has_packed_linear():
+        if on_cpu and torch_dtype is torch.bfloat16 and has_packed_linear():
             _pack(bare)
     return LastHiddenState(bare)
 
@@ -78,8 +78,8 @@ class Int8Transformer(nn.Module):
         types = inputs.pop("token_type_ids", None)
         if types is not None and types.any():
             raise InputError(
-                "precision: int8 is for transformers with one token type, got several. Choose "
-                "another precision."
+                "dtype: int8 is for transformers with one token type, got several. Choose "
+                "another dtype."
             )
         hidden = self.onnx(**{name: given.long() for name, given in inputs.items()})
         return BaseModelOutput(last_hidden_state=cast(Any, hidden))

@@ -1,4 +1,4 @@
-"""The shim of a transformer: precisions, and tokenizers that can be saved again."""
+"""The shim of a transformer: dtypes, and tokenizers that can be saved again."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,8 +11,8 @@ from thinc.api import ArgsKwargs
 from torch import Tensor, nn
 
 from ..dropout import FastDropout
+from ..dtype import PredictionShim
 from ..mixed_precision import MixedPrecisionShim
-from ..precision import PredictionShim
 from .hf_internals import restore_merges
 from .quantize import quantize_transformer
 from .spacy_transformers_internals import HFShim
@@ -21,7 +21,7 @@ from .windows import CPU, batches
 
 
 class TransformerShim(MixedPrecisionShim, PredictionShim, HFShim):
-    """spacy-transformers' shim, with a precision for training and one for prediction.
+    """spacy-transformers' shim, with a dtype for training and one for prediction.
 
     It can also save a slow tokenizer that was loaded: it writes a file that is gone again.
     """

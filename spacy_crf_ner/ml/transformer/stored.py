@@ -36,7 +36,7 @@ def trusts_remote_code() -> bool:
     return os.environ.get(TRUST) == "1"
 
 
-def require_no_code(settings: Any, where: str) -> None:
+def check_no_code(settings: Any, where: str) -> None:
     """Raise InputError for settings of a transformer or a tokenizer that ask to run code.
 
     Args:
@@ -108,7 +108,7 @@ def transformer_from_bytes(data: bytes, shim: HFShim) -> HFObjects:
         content = srsly.msgpack_loads(unseal(data))
         if "settings" in content:
             for settings in content["settings"]:
-                require_no_code(settings, "The settings of the transformer")
+                check_no_code(settings, "The settings of the transformer")
             return HFObjects(None, None, None, *map(dict, content["settings"]))
         try:
             return _read(content, shim)
@@ -148,14 +148,14 @@ def _read(content: dict[str, Any], shim: HFShim) -> HFObjects:
 
 def _write_config(settings: Any, folder: Path) -> None:
     """Write the config of a transformer, if it asks for no code and for no endless list."""
-    require_no_code(settings, "The stored transformer")
+    check_no_code(settings, "The stored transformer")
     for key, value in _items(settings):
         counts = any(part in key for part in COUNTED)
         if counts and isinstance(value, int) and value > MAX_COUNT:
             raise InputError(
                 f"The stored transformer: {key} is {value}, but at most {MAX_COUNT} is possible."
             )
-    _require_tokenizer_class(settings)
+    _check_tokenizer_class(settings)
     srsly.write_json(folder / CONFIG, settings)
 
 
@@ -169,16 +169,16 @@ def _write_tokenizer(files: Files, folder: Path) -> None:
             )
         if name == TOKENIZER_CONFIG:
             settings = json.loads(content)  # srsly refuses the large numbers in many of them
-            require_no_code(settings, "The stored tokenizer")
+            check_no_code(settings, "The stored tokenizer")
             # Names of files elsewhere would be read from there; names of chats become files.
             for key in [key for key in settings if key.endswith("_file") or key == "chat_template"]:
                 del settings[key]
-            _require_tokenizer_class(settings)
+            _check_tokenizer_class(settings)
             content = json.dumps(settings).encode()
         (folder / name).write_bytes(content)
 
 
-def _require_tokenizer_class(settings: dict[str, Any]) -> None:
+def _check_tokenizer_class(settings: dict[str, Any]) -> None:
     """Raise InputError for another class than a tokenizer: the library would let it load itself."""
     name = settings.get("tokenizer_class")
     if name is not None and not TOKENIZER_CLASS.fullmatch(name):

@@ -10,7 +10,7 @@ from thinc.api import Optimizer, get_current_ops
 
 from ...atomic import atomic_write
 from ...input_error import InputError
-from ...pipeline.lookup import recognizer, recognizers
+from ...pipeline.lookup import recognizer, recognizer_names
 from .sync import get_weights, parameters, set_weights
 
 STATE = "training_state.pt"
@@ -51,7 +51,7 @@ def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: 
         name: {kind: torch.as_tensor(of[key]) for kind, of in kept.items() if key in of}
         for name, key, *_ in parameters(nlp)
     }
-    pipes = {name: recognizer(nlp, name) for name in recognizers(nlp)}
+    pipes = {name: recognizer(nlp, name) for name in recognizer_names(nlp)}
     state = {
         "progress": vars(progress),
         "weights": get_weights(nlp),

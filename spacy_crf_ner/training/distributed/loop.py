@@ -31,7 +31,7 @@ from thinc.optimizers import KeyT
 from ...atomic import atomic_write
 from ...ml.random_state import kept_random_state
 from ...pipeline.crf_ner import CRFEntityRecognizer
-from ...pipeline.lookup import recognizer, recognizers
+from ...pipeline.lookup import recognizer, recognizer_names
 from .checkpoint import STATE, Progress, read_state, restore, save_state
 from .corpus import lockstep, shard
 from .process_group import TIMEOUT, ProcessGroup, join
@@ -181,7 +181,9 @@ class Trainer:
     @property
     def _trained(self) -> list[CRFEntityRecognizer]:
         """The recognizers that are trained."""
-        names = [n for n in recognizers(self.nlp) if n not in self.settings["frozen_components"]]
+        names = [
+            n for n in recognizer_names(self.nlp) if n not in self.settings["frozen_components"]
+        ]
         return [recognizer(self.nlp, name) for name in names]
 
     def _share_learned(self) -> None:

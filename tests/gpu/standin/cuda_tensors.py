@@ -122,7 +122,7 @@ def _dispatch(func, args, kwargs):
         return CUDA
     if not cuda and (device is None or device.type != "cuda"):
         return func(*args, **kwargs)
-    _require_one_device(name, args, cuda, cpu)
+    _check_one_device(name, args, cuda, cpu)
     _count(name, func, args, kwargs, cuda, cpu, device)
 
     values = {id(x): on_cpu(x) for x in cuda}
@@ -147,7 +147,7 @@ def _dispatch(func, args, kwargs):
     return tree_map_only(torch.Tensor, up, result)
 
 
-def _require_one_device(name, args, cuda, cpu):
+def _check_one_device(name, args, cuda, cpu):
     if cuda and name not in _MIXED and any(x.dim() for x in cpu):
         raise RuntimeError(
             "Expected all tensors to be on the same device, but found at least two devices, cuda:0 "

@@ -13,13 +13,13 @@ from spacy.training import Corpus, Example
 from ..input_error import InputError
 from ..pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
 
-READER = "spacy-crf-ner.LabelledCorpora.v1"
+READER = "spacy-crf-ner.LabeledCorpora.v1"
 
 Augmenter = Callable[[Language, Example], Iterable[Example]]
 Reader = Callable[[Language], Iterable[Example]]
 
 
-def labelled_corpora(
+def labeled_corpora(
     paths: Sequence[str],
     labels: Sequence[Sequence[str] | None],
     weights: Sequence[float] | None = None,
@@ -30,7 +30,7 @@ def labelled_corpora(
     seed: int = 0,
     spans_key: str | None = None,
 ) -> Reader:
-    """Build `spacy-crf-ner.LabelledCorpora.v1`, a reader of corpora with different labels.
+    """Build `spacy-crf-ner.LabeledCorpora.v1`, a reader of corpora with different labels.
 
     The corpora take turns, so that a stream (`max_epochs = -1`) mixes them too. A stream also needs
     the labels of the component in `[initialize.components.ner.labels]`.
@@ -60,30 +60,30 @@ def labelled_corpora(
     for name, values in (("labels", labels), ("weights", weights)):
         if len(values) != len(paths):
             raise InputError(
-                f"LabelledCorpora, {name}: expected one for each of the {len(paths)} paths, got "
+                f"LabeledCorpora, {name}: expected one for each of the {len(paths)} paths, got "
                 f"{len(values)}."
             )
     if not paths or not all(1 <= weight < math.inf for weight in weights):
         raise InputError(
-            f"LabelledCorpora: expected paths, and weights of 1 or more, got {[*paths]} and "
+            f"LabeledCorpora: expected paths, and weights of 1 or more, got {[*paths]} and "
             f"{[*weights]}."
         )
     if spans_key is not None and (gold_preproc or max_length):
         raise InputError(
-            "LabelledCorpora, spans_key: expected whole docs, got gold_preproc or max_length. "
+            "LabeledCorpora, spans_key: expected whole docs, got gold_preproc or max_length. "
             "Splitting docs loses doc.spans: convert the corpus to shorter docs."
         )
     for path, known in zip(paths, labels):
         if isinstance(known, str):
             raise InputError(
-                f"LabelledCorpora, labels: expected a list of labels for {path!r}, got {known!r}. "
+                f"LabeledCorpora, labels: expected a list of labels for {path!r}, got {known!r}. "
                 f"Write a list in the list: [[{known!r}]]."
             )
         if not Path(path).exists():
-            raise InputError(f"LabelledCorpora, paths: expected a file or a folder, got {path!r}.")
+            raise InputError(f"LabeledCorpora, paths: expected a file or a folder, got {path!r}.")
         if known is None and (gold_preproc or max_length):
             raise InputError(
-                f"LabelledCorpora, labels: expected those of {path!r}, got none. Splitting docs "
+                f"LabeledCorpora, labels: expected those of {path!r}, got none. Splitting docs "
                 "(gold_preproc, max_length) loses the labels that are stored with them."
             )
     readers = [
@@ -126,7 +126,7 @@ def _keeping_labels(augmenter: Augmenter, spans_key: str | None) -> Augmenter:
             if not eg.reference.spans:
                 raise
             raise InputError(
-                "LabelledCorpora, augmenter: expected one that keeps the length of texts, as spaCy "
+                "LabeledCorpora, augmenter: expected one that keeps the length of texts, as spaCy "
                 f"cannot move doc.spans, got an error at the doc {eg.text[:60]!r}: {problem}"
             ) from problem
         for each in augmented:

@@ -1,6 +1,6 @@
-"""Fit thresholds to promises about new documents.
+"""Fit thresholds to guarantees about new documents.
 
-For example: of their entities, at most 2 % are missed. Promises hold for documents from the same
+For example: of their entities, at most 2 % are missed. Guarantees hold for documents from the same
 source as those that they were fitted to.
 """
 
@@ -20,7 +20,7 @@ from spacy.training import Example
 from ..input_error import InputError
 from ..pipeline.annotation import SPANS_KEY
 from ..pipeline.calibration import platt_scaling
-from ..pipeline.checks import require_own_key
+from ..pipeline.checks import check_own_key
 from ..pipeline.gold import gold_tags
 from ..pipeline.label_sets import annotated_labels, is_complete
 from ..pipeline.lookup import recognizer
@@ -50,62 +50,63 @@ T = TypeVar("T")
 Row = dict[str, Any]
 
 # The lowest thresholds on posteriors: there may be their reciprocal of candidates at a token, and
-# of analyses.
-LOWEST = {"recall": 1e-5, "precision": 0.0, "analyses": 1e-3}
-CERTAINTY = 0.95  # of precision, unless one is given: it has no bound on average
-HALVES = 50  # how often a promise is tried on random halves of the documents
+# of labelings.
+LOWEST = {"recall": 1e-5, "precision": 0.0, "set_coverage": 1e-3}
+CONFIDENCE_LEVEL = 0.95  # of precision, unless one is given: it has no bound on average
+HALVES = 50  # how often a guarantee is tried on random halves of the documents
 USED = {
     "recall": "with such entities",
     "precision": "with found entities",
-    "analyses": "with complete annotation",
+    "set_coverage": "with complete annotation",
 }
 
 
 @dataclass(frozen=True)
-class Promises:
-    """What to promise about new documents; None for nothing of that kind.
+class CoverageTargets:
+    """What to guarantee for new documents; None for nothing of that kind.
 
     Attributes:
         recall: Share of the entities of a document that are among its candidates.
         precision: Share of the entities of a document that are right, of those that the component
             adds.
-        analyses: Share of documents whose right analysis is in `analysis_sets`.
-        certainty: Certainty of recall and precision; None for recall on average, and a precision of
-            95 %.
-        by_label: Promise the recall of each label.
+        set_coverage: Share of documents whose right labeling is in `prediction_sets`.
+        confidence_level: Confidence level of recall and precision; None for recall on average, and
+            a precision of 95 %.
+        by_label: Guarantee the recall of each label.
         trained_on: Texts of the training data, of a pipeline that does not know them. As those that
             it knows, they are left out.
         held_out: State that a pipeline that does not know its training data has seen no document.
-        count_dev: Use documents that chose the weights too; the promise is then too good.
+        count_dev: Use documents that chose the weights too; the guarantee is then too good.
 
     Raises:
-        InputError: For a number that is not between 0 and 1, and for a certainty, or `by_label`, of
-            nothing.
+        InputError: For a number that is not between 0 and 1, and for a confidence level, or
+            `by_label`, of nothing.
     """
 
     recall: float | None = None
     precision: float | None = None
-    analyses: float | None = None
-    certainty: float | None = None
+    set_coverage: float | None = None
+    confidence_level: float | None = None
     by_label: bool = False
     trained_on: Sequence[str] | None = None
     held_out: bool = False
     count_dev: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("recall", "precision", "analyses", "certainty"):
+        for name in ("recall", "precision", "set_coverage", "confidence_level"):
             number = getattr(self, name)
             if number is not None and not 0 < number < 1:
                 raise InputError(f"{name}: expected a number between 0 and 1, got {number}.")
         if self.recall is None and self.by_label:
-            raise InputError("by_label: expected a recall to promise, got none. Say which.")
-        if self.recall is None and self.precision is None and self.certainty is not None:
+            raise InputError("by_label: expected a recall to guarantee, got none. Say which.")
+        if self.recall is None and self.precision is None and self.confidence_level is not None:
             raise InputError(
-                "certainty: expected a recall or a precision to promise, got none. Say which."
+                "confidence_level: expected a recall or a precision to guarantee, got none. Say "
+                "which."
             )
 
     def __bool__(self) -> bool:
-        return any(level is not None for level in (self.recall, self.precision, self.analyses))
+        return any(level is not None for level in (self.recall, self.precision, self.set_coverage))
 
     def new(
         self, nlp: Language, name: str, examples: Iterable[Example]
@@ -115,8 +116,10 @@ class Promises:
         return new_examples(nlp, name, examples, **settings)
 
 
-def promise(nlp: Language, name: str, examples: Sequence[Example], promises: Promises) -> list[Row]:
-    """Fit the thresholds that keep promises, and store both in the component.
+def fit_guarantees(
+    nlp: Language, name: str, examples: Sequence[Example], targets: CoverageTargets
+) -> list[Row]:
+    """Fit the thresholds that keep guarantees, and store both in the component.
 
     Args:
         examples: Examples to calibrate on; nothing else may have been fitted to them. The
@@ -125,30 +128,30 @@ def promise(nlp: Language, name: str, examples: Sequence[Example], promises: Pro
             labels that the component does not predict do not count.
 
     Returns:
-        A row for each promise: its "kind", and the "label" if it is the recall of one; its "level",
-        "certainty", number of "documents" and "threshold"; the mean error "on_halves" of the
-        documents if fitted to the other half, and the "worst" of 20 halves, a quantile of 50 of
-        them; both None if a half has too few; and the "cost": candidates per gold entity, the
-        recall that is left, or analyses per document.
+        A row for each guarantee: its "kind", and the "label" if it is the recall of one; its
+        "level", "confidence_level", number of "documents" and "threshold"; the mean error
+        "on_halves" of the documents if fitted to the other half, and "p95", the 95 % quantile over
+        50 halves; both None if a half has too few; and the "cost": candidates per gold entity, the
+        recall that is left, or labelings per document.
 
     Raises:
         InputError: For overlapping entities, too few documents, no new ones, unknown training data,
-            and a promise that would need too many candidates or analyses. The component is then as
-            before.
+            and a guarantee that would need too many candidates or labelings. The component is then
+            as before.
     """
-    require_flat(recognizer(nlp, name))
-    new, compared_with = promises.new(nlp, name, examples)
+    check_flat(recognizer(nlp, name))
+    new, compared_with = targets.new(nlp, name, examples)
     with restored_on_error(recognizer(nlp, name)), computed_once(recognizer(nlp, name)):
-        return _promise(nlp, name, new, promises, compared_with)
+        return _fit(nlp, name, new, targets, compared_with)
 
 
-def require_flat(pipe: "CRFEntityRecognizer") -> None:
-    """Raise InputError if entities of the component overlap: it can promise nothing then."""
+def check_flat(pipe: "CRFEntityRecognizer") -> None:
+    """Raise InputError if entities of the component overlap: it can guarantee nothing then."""
     if pipe.entities_key is not None:
         raise InputError(
-            f'[{pipe.name}] promises: expected a component with entities = "flat", got '
-            f"{pipe.entities!r}. Calibrate without promises of recall, precision or analyses, or "
-            "train flat entities."
+            f"[{pipe.name}] guarantees: expected a component with overlap = false, got true. "
+            "Calibrate without guarantees of recall, precision or set coverage, or train one "
+            "without overlap."
         )
 
 
@@ -163,33 +166,35 @@ def restored_on_error(pipe: "CRFEntityRecognizer") -> Iterator[None]:
         raise
 
 
-def _promise(
+def _fit(
     nlp: Language,
     name: str,
     examples: Sequence[Example],
-    promises: Promises,
+    targets: CoverageTargets,
     compared_with: Sequence[str],
 ) -> list[Row]:
     pipe = recognizer(nlp, name)
     examples = without_disabled(pipe, examples)
     rows: list[Row] = []
-    if promises.recall is not None:
+    if targets.recall is not None:
         pipe.spans_key = pipe.spans_key or SPANS_KEY
-        require_own_key(nlp, pipe, pipe.spans_key)
-        labels = pipe.enabled_labels if promises.by_label else (None,)
-        rows += _promise_recall(pipe, examples, promises.recall, promises.certainty, labels)
-    if promises.precision is not None:
-        certainty = promises.certainty or CERTAINTY
-        rows.append(_promise_precision(pipe, examples, promises.precision, certainty))
-    if promises.analyses is not None:
-        rows.append(_promise_analyses(pipe, examples, promises.analyses))
+        check_own_key(nlp, pipe, pipe.spans_key)
+        labels = pipe.enabled_labels if targets.by_label else (None,)
+        rows += _fit_recall(pipe, examples, targets.recall, targets.confidence_level, labels)
+    if targets.precision is not None:
+        confidence_level = targets.confidence_level or CONFIDENCE_LEVEL
+        rows.append(_fit_precision(pipe, examples, targets.precision, confidence_level))
+    if targets.set_coverage is not None:
+        rows.append(_fit_set_coverage(pipe, examples, targets.set_coverage))
     kept = {
-        row["kind"]: {key: row[key] for key in ("level", "certainty", "documents", "threshold")}
+        row["kind"]: {
+            key: row[key] for key in ("level", "confidence_level", "documents", "threshold")
+        }
         for row in rows
     }
-    if promises.recall is not None:
+    if targets.recall is not None:
         kept["recall"] |= {
-            "by_label": promises.by_label,
+            "by_label": targets.by_label,
             "documents": min(row["documents"] for row in rows if row["kind"] == "recall"),
             "threshold": dict(pipe.candidate_thresholds) or pipe.candidate_threshold,
         }
@@ -201,31 +206,36 @@ def _promise(
         "tokens": float(np.mean([len(doc) for doc in docs])),
         "labels": [*pipe.enabled_labels],
         "compared_with": [*compared_with],
-        "counts_dev": promises.count_dev,
+        "counts_dev": targets.count_dev,
     }
     store(nlp, name, {kind: {**each, **about} for kind, each in kept.items()}, docs)
-    if promises.analyses is not None:  # the sets use the stored threshold
-        rows[-1]["cost"] = float(np.mean([len(each) for each in pipe.analysis_sets(docs)]))
+    if targets.set_coverage is not None:  # the sets use the stored threshold
+        rows[-1]["cost"] = float(np.mean([len(each) for each in pipe.prediction_sets(docs)]))
     return rows
 
 
-def _promise_recall(
+def _fit_recall(
     pipe: "CRFEntityRecognizer",
     examples: Sequence[Example],
     level: float,
-    certainty: float | None,
+    confidence_level: float | None,
     labels: Sequence[str | None],
 ) -> list[Row]:
-    """Promise the recall of each label; the label None stands for all together."""
+    """Guarantee the recall of each label; the label None stands for all together."""
     found = _gold_probabilities(pipe, examples)
     rows = []
     for label in labels:
         of_label = [[p for ent, p in doc.items() if label in (None, ent.label)] for doc in found]
         row = _row(
             pipe,
-            {"kind": "recall", "label": label, "level": level, "certainty": certainty},
+            {
+                "kind": "recall",
+                "label": label,
+                "level": level,
+                "confidence_level": confidence_level,
+            },
             [np.array(ps) for ps in of_label if ps],
-            lambda documents: recall_threshold(documents, 1 - level, certainty),
+            lambda documents: recall_threshold(documents, 1 - level, confidence_level),
             lambda ps, threshold: float((ps < threshold).mean()),
         )
         rows.append(row)
@@ -249,8 +259,8 @@ def _promise_recall(
     return rows
 
 
-def _promise_precision(
-    pipe: "CRFEntityRecognizer", examples: Sequence[Example], level: float, certainty: float
+def _fit_precision(
+    pipe: "CRFEntityRecognizer", examples: Sequence[Example], level: float, confidence_level: float
 ) -> Row:
     gold = sum(len(doc.gold) for doc in collect_entities(examples))
     found = _correct_by_threshold(pipe, examples)
@@ -261,9 +271,9 @@ def _promise_precision(
 
     row = _row(
         pipe,
-        {"kind": "precision", "label": None, "level": level, "certainty": certainty},
+        {"kind": "precision", "label": None, "level": level, "confidence_level": confidence_level},
         [document for document in found if len(document[GRID[0]])],
-        lambda documents: precision_threshold(documents, 1 - level, certainty),
+        lambda documents: precision_threshold(documents, 1 - level, confidence_level),
         wrong,
     )
     pipe.threshold = row["threshold"]
@@ -277,8 +287,8 @@ def _correct_by_threshold(
     found: list[dict[float, NDArray[np.bool_]]] = [{} for _ in examples]
     pipe.thresholds = {}
     for threshold in GRID:
-        # With "f_score", other entities take the place of those that a threshold drops.
-        if threshold == GRID[0] or pipe.decode == "f_score":
+        # With "max_expected_f", other entities take the place of those that a threshold drops.
+        if threshold == GRID[0] or pipe.decode == "max_expected_f":
             pipe.threshold = threshold
             collected = collect_entities(annotated(pipe, examples))
         for by_threshold, doc in zip(found, collected):
@@ -294,19 +304,19 @@ def _correct_by_threshold(
     return found
 
 
-def _promise_analyses(
+def _fit_set_coverage(
     pipe: "CRFEntityRecognizer", examples: Sequence[Example], level: float
 ) -> Row:
     complete = [eg for eg in examples if is_complete(eg.reference, pipe.enabled_labels)]
     probabilities = _gold_probabilities(pipe, complete)
     known = [
-        all(of_doc.values()) and _is_analysis(pipe, eg)
+        all(of_doc.values()) and _is_labeling(pipe, eg)
         for eg, of_doc in zip(complete, probabilities)
     ]
     log_p = iter(pipe.log_likelihoods(compress(complete, known)))
     return _row(
         pipe,
-        {"kind": "analyses", "label": None, "level": level, "certainty": None},
+        {"kind": "set_coverage", "label": None, "level": level, "confidence_level": None},
         [math.exp(next(log_p)) if is_known else 0.0 for is_known in known],
         lambda p: coverage_threshold(np.array(p), 1 - level),
         lambda p, threshold: float(p < threshold),
@@ -315,7 +325,7 @@ def _promise_analyses(
 
 def _row(
     pipe: "CRFEntityRecognizer",
-    promised: Mapping[str, Any],
+    guaranteed: Mapping[str, Any],
     documents: Sequence[T],
     fit: Callable[[Sequence[T]], float | None],
     error: Callable[[T, float], float],
@@ -323,26 +333,26 @@ def _row(
     """Fit a threshold to documents, and try it on halves of them.
 
     Args:
-        promised: The "kind", "label", "level" and "certainty".
+        guaranteed: The "kind", "label", "level" and "confidence_level".
         fit: Finds the threshold, None if there is none.
         error: The share of errors in a document, NaN if it has nothing to judge.
     """
-    kind, label, level = (promised[key] for key in ("kind", "label", "level"))
+    kind, label, level = (guaranteed[key] for key in ("kind", "label", "level"))
     what = kind if label is None else f"{kind} of {label}"
     where = f"[{pipe.name}] {what}:"
     tests = len(GRID) if kind == "precision" else 1
-    needed = documents_needed(1 - level, promised["certainty"], tests)
+    needed = documents_needed(1 - level, guaranteed["confidence_level"], tests)
     if len(documents) < needed:
         raise InputError(
-            f"{where} expected at least {needed} documents to promise {100 * level:g} %, got "
-            f"{len(documents)} {USED[kind]}. Calibrate on more (half of them serve the promises), "
-            "or promise less. Documents of train and dev do not count."
+            f"{where} expected at least {needed} documents to guarantee {100 * level:g} %, got "
+            f"{len(documents)} {USED[kind]}. Calibrate on more (half of them serve the "
+            "guarantees), or guarantee less. Documents of train and dev do not count."
         )
     threshold = fit(documents)
     if threshold is None:
         raise InputError(
             f"{where} expected a threshold at which {100 * level:g} % is certain, got none from "
-            f"{len(documents)} documents. Promise less, or calibrate on more."
+            f"{len(documents)} documents. Guarantee less, or calibrate on more."
         )
     lowest = np.array(LOWEST[kind])
     if kind == "recall":
@@ -350,8 +360,9 @@ def _row(
     if threshold < lowest:
         raise InputError(
             f"{where} expected {100 * level:g} % above a probability of {float(lowest):.2g}, got "
-            f"{threshold:.2g}. The model does not know these documents well enough: promise less, "
-            "or train on more like them; for analyses, split the documents into sentences."
+            f"{threshold:.2g}. The model does not know these documents well enough: guarantee "
+            "less, or train on more like them; for set_coverage, split the documents into "
+            "sentences."
         )
     rng = random.Random(0)
     errors = []
@@ -362,11 +373,11 @@ def _row(
         if fitted is not None:
             errors.append(float(np.nanmean([error(each, fitted) for each in shuffled[half:]])))
     return {
-        **promised,
+        **guaranteed,
         "documents": len(documents),
         "threshold": math.floor(threshold * 1e10) / 1e10,  # a saved number has ten decimals
         "on_halves": float(np.mean(errors)) if errors else None,
-        "worst": float(np.quantile(errors, 0.95)) if errors else None,
+        "p95": float(np.quantile(errors, 0.95)) if errors else None,
     }
 
 
@@ -377,8 +388,8 @@ def _gold_probabilities(
     return span_probabilities(pipe, [eg.predicted for eg in examples], gold)
 
 
-def _is_analysis(pipe: "CRFEntityRecognizer", example: Example) -> bool:
-    """Whether possible gold entities can be the analysis of a doc, with its preset entities."""
+def _is_labeling(pipe: "CRFEntityRecognizer", example: Example) -> bool:
+    """Whether possible gold entities can be the labeling of a doc, with its preset entities."""
     doc = example.predicted
     gold = set()
     for ent in example.reference.ents:
@@ -387,5 +398,5 @@ def _is_analysis(pipe: "CRFEntityRecognizer", example: Example) -> bool:
         gold.add((span.start, span.end, ent.label_))
     preset = () if pipe.overwrite else doc.ents
     # In the scheme IO, adjacent entities of one label are read as one.
-    read = pipe.scheme.spans(gold_tags(example, pipe.scheme, pipe.name))
+    read = pipe.scheme.decode(gold_tags(example, pipe.scheme, pipe.name))
     return set(pipe.scheme.offsets(read)) == gold >= {(e.start, e.end, e.label_) for e in preset}

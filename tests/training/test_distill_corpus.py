@@ -13,9 +13,9 @@ from spacy.tokens import Doc, Span
 
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.teaching import KEY, Teacher
-from spacy_crf_ner.training import taught_corpus as module
-from spacy_crf_ner.training.taught_corpus import taught_corpus
-from spacy_crf_ner.training.taught_shard import TaughtShard, checksum, read_shard, to_bytes
+from spacy_crf_ner.training import distill_corpus as module
+from spacy_crf_ner.training.distill_corpus import distill_corpus
+from spacy_crf_ner.training.teacher_shard import TeacherShard, checksum, read_shard, to_bytes
 
 NLP = spacy.blank("en")
 C = (5, 3)  # tags of two teachers
@@ -23,23 +23,23 @@ C = (5, 3)  # tags of two teachers
 
 def teachers(seed: int = 0) -> list[Teacher]:
     rng = np.random.default_rng(seed)
-    kinds = ("biluo", ("A",), "flat", 1), ("io", ("A", "B"), "flat", 1)
+    kinds = ("biluo", ("A",), False, 1), ("io", ("A", "B"), False, 1)
     arrays = [[rng.normal(size=s).astype("f") for s in ((c, c), c, c)] for c in C]
     return [Teacher(*kind, *scores) for kind, scores in zip(kinds, arrays)]
 
 
-def shard(texts: list[str], seed: int = 0) -> TaughtShard:
+def shard(texts: list[str], seed: int = 0) -> TeacherShard:
     """The scores of a token are its length and its place, so they show which token they are of."""
     docs = [NLP.make_doc(text) for text in texts]
     scores = [[_scores(doc, c) for c in C] for doc in docs]
-    return TaughtShard(docs, [checksum(doc) for doc in docs], teachers(seed), scores)
+    return TeacherShard(docs, [checksum(doc) for doc in docs], teachers(seed), scores)
 
 
 def _scores(doc: Doc, c: int) -> Any:
     return np.array([[len(t) + t.i / 100 + tag / 10000 for tag in range(c)] for t in doc], "f")
 
 
-def write(folder: Path, number: int, content: TaughtShard) -> Path:
+def write(folder: Path, number: int, content: TeacherShard) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / f"part-{number:06}.npz"
     path.write_bytes(to_bytes(content))
@@ -77,23 +77,23 @@ def test_read_shard_restores_shard_with_equal_bytes(tmp_path: Path) -> None:
     assert to_bytes(found) == path.read_bytes()
 
 
-def test_taught_corpus_pairs_each_doc_with_its_scores(folder: Path) -> None:
-    read = taught_corpus(str(folder), weight=0.3, temperature=2.0)
+def test_distill_corpus_pairs_each_doc_with_its_scores(folder: Path) -> None:
+    read = distill_corpus(str(folder), weight=0.3, temperature=2.0)
     found = list(read(NLP))
     assert Counter(eg.text for eg in found) == Counter(
         f"doc {n} of {'x' * i} words." for n in range(12) for i in range(n % 3 + 1)
     )
     for eg in found:
-        lesson = eg.reference.user_data[KEY]
+        target = eg.reference.user_data[KEY]
         first = found[0].reference.user_data[KEY]
-        assert all(a is b for a, b in zip(lesson.teachers, first.teachers, strict=True))
-        assert lesson[2:] == (0.3, 2.0)
-        for emissions, c in zip(lesson.emissions, C, strict=True):
+        assert all(a is b for a, b in zip(target.teachers, first.teachers, strict=True))
+        assert target[2:] == (0.3, 2.0)
+        for emissions, c in zip(target.emissions, C, strict=True):
             np.testing.assert_array_equal(emissions, _scores(eg.predicted, c))
 
 
-def test_taught_corpus_order_depends_on_epoch_and_seed(folder: Path) -> None:
-    one, same, other = (taught_corpus(folder, seed=seed) for seed in (0, 0, 1))
+def test_distill_corpus_order_depends_on_epoch_and_seed(folder: Path) -> None:
+    one, same, other = (distill_corpus(folder, seed=seed) for seed in (0, 0, 1))
     epochs = [[eg.text for eg in one(NLP)] for _ in range(2)]
     assert epochs == [[eg.text for eg in same(NLP)] for _ in range(2)]
     orders = [*epochs, [eg.text for eg in other(NLP)]]
@@ -101,37 +101,37 @@ def test_taught_corpus_order_depends_on_epoch_and_seed(folder: Path) -> None:
     assert len({tuple(sorted(order)) for order in orders}) == 1
 
 
-def test_taught_corpus_shuffles_docs_of_file(tmp_path: Path) -> None:
+def test_distill_corpus_shuffles_docs_of_file(tmp_path: Path) -> None:
     write(tmp_path, 0, shard([f"doc {i}" for i in range(20)]))
-    order = [int(eg.text.split()[1]) for eg in taught_corpus(tmp_path)(NLP)]
+    order = [int(eg.text.split()[1]) for eg in distill_corpus(tmp_path)(NLP)]
     assert sorted(order) == [*range(20)] and order not in ([*range(20)], [*range(20)][::-1])
 
 
-def test_taught_corpus_mixes_docs_of_files(tmp_path: Path) -> None:
+def test_distill_corpus_mixes_docs_of_files(tmp_path: Path) -> None:
     """Docs of a file, such as the gold ones, are not all together."""
     for n in range(module.OPEN_FILES):
         write(tmp_path, n, shard([f"{n} {i}" for i in range(20)]))
-    order = [eg.text[0] for eg in taught_corpus(tmp_path)(NLP)]
+    order = [eg.text[0] for eg in distill_corpus(tmp_path)(NLP)]
     changes = sum(a != b for a, b in pairwise(order))
     assert changes > 100  # of 159; by chance 7 in 8
 
 
-def test_taught_corpus_spreads_small_files_among_large_one(tmp_path: Path) -> None:
+def test_distill_corpus_spreads_small_files_among_large_one(tmp_path: Path) -> None:
     write(tmp_path, 0, shard([f"large {i}" for i in range(100)]))
     for n in range(1, module.OPEN_FILES):
         write(tmp_path, n, shard([f"small {n} {i}" for i in range(5)]))
-    order = [eg.text for eg in taught_corpus(tmp_path)(NLP)]
+    order = [eg.text for eg in distill_corpus(tmp_path)(NLP)]
     places = [i for i, text in enumerate(order) if text.startswith("small")]
     assert len(order) == 135 and 50 < np.mean(places) < 85  # by chance 67
 
 
-def test_taught_corpus_changes_file_order_in_each_epoch(
+def test_distill_corpus_changes_file_order_in_each_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "OPEN_FILES", 1)
     for n in range(10):
         write(tmp_path, n, shard([f"{n} {i}" for i in range(2)]))
-    read = taught_corpus(tmp_path)
+    read = distill_corpus(tmp_path)
     orders = [[eg.text[0] for eg in read(NLP)] for _ in range(2)]
     assert all(order[::2] == order[1::2] for order in orders)
     assert sorted(orders[0]) == sorted(orders[1]) and orders[0] != orders[1]
@@ -142,14 +142,14 @@ def docs_in_memory() -> int:
     return sum(type(each) is Doc for each in gc.get_objects())
 
 
-def test_taught_corpus_limits_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distill_corpus_limits_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "OPEN_FILES", 3)
     for n in range(30):
         write(tmp_path, n, shard([f"{n} {i}" for i in range(10)]))
     seen = 0
     gc.freeze()  # collects and counts only what is new, as all objects of the tests take seconds
     try:
-        for eg in taught_corpus(tmp_path)(NLP):
+        for eg in distill_corpus(tmp_path)(NLP):
             seen += 1
             if seen % 10 == 0:
                 assert 0 < docs_in_memory() <= 3 * 10 + 10
@@ -172,46 +172,46 @@ def test_taught_corpus_limits_open_files(tmp_path: Path, monkeypatch: pytest.Mon
         "",
     ],
 )
-def test_taught_corpus_with_damaged_hashes_of_teachers_raises(folder: Path, seen: str) -> None:
+def test_distill_corpus_with_damaged_hashes_of_teachers_raises(folder: Path, seen: str) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner")
     (folder / "seen_texts.json").write_text(seen)
     with pytest.raises(InputError, match=r"seen_texts\.json cannot be read: .*distill again"):
-        next(iter(taught_corpus(folder)(nlp)))
+        next(iter(distill_corpus(folder)(nlp)))
 
 
-def test_taught_corpus_skips_held_out_docs(folder: Path) -> None:
-    read = taught_corpus(folder, hold_out=2)
+def test_distill_corpus_skips_held_out_docs(folder: Path) -> None:
+    read = distill_corpus(folder, hold_out=2)
     texts = [f"doc {n} of {'x' * i} words." for n in range(12) for i in range(n % 3 + 1)]
     assert sorted(eg.text for eg in read(NLP)) == sorted(texts[1::2])
-    five = taught_corpus(folder, hold_out=5)
+    five = distill_corpus(folder, hold_out=5)
     assert {*texts} - {eg.text for eg in five(NLP)} == {*texts[::5]}
-    assert list(taught_corpus(folder, hold_out=10)(NLP)) != []
+    assert list(distill_corpus(folder, hold_out=10)(NLP)) != []
     one = write(folder / "one", 0, shard(["alone"])).parent
     with pytest.raises(InputError, match="one: expected docs to train on, got none beside"):
-        list(taught_corpus(one, hold_out=10)(NLP))
-    assert [eg.text for eg in taught_corpus(one)(NLP)] == ["alone"]
+        list(distill_corpus(one, hold_out=10)(NLP))
+    assert [eg.text for eg in distill_corpus(one)(NLP)] == ["alone"]
     write(folder, 0, shard(["alone"]))
-    assert "alone" not in [eg.text for eg in taught_corpus(folder, hold_out=10)(NLP)]
+    assert "alone" not in [eg.text for eg in distill_corpus(folder, hold_out=10)(NLP)]
 
 
-def test_taught_corpus_with_shifted_rows_raises(folder: Path) -> None:
+def test_distill_corpus_with_shifted_rows_raises(folder: Path) -> None:
     """Also where the docs have as many tokens."""
     given = shard(["one two", "six ten", "two one"])
     shifted = given._replace(docs=given.docs[1:] + given.docs[:1])
     path = write(folder, 5, shifted)
     with pytest.raises(InputError, match=f"{path}, doc '.*': expected the tokens that"):
-        list(taught_corpus(folder)(NLP))
+        list(distill_corpus(folder)(NLP))
 
 
-def test_taught_corpus_with_other_tokenizer_raises(folder: Path) -> None:
+def test_distill_corpus_with_other_tokenizer_raises(folder: Path) -> None:
     other = spacy.blank("en")
     other.tokenizer.suffix_search = None
     with pytest.raises(InputError, match=r"got \['doc', .* Use the tokenizer of the config"):
-        list(taught_corpus(folder)(other))
+        list(distill_corpus(folder)(other))
 
 
-def test_taught_corpus_with_damaged_file_raises(folder: Path) -> None:
+def test_distill_corpus_with_damaged_file_raises(folder: Path) -> None:
     path = folder / "part-000007.npz"
     content = path.read_bytes()
     middle = content.index(b"emissions_0.npy") + 200
@@ -219,36 +219,36 @@ def test_taught_corpus_with_damaged_file_raises(folder: Path) -> None:
     for each in (*damaged, b"", b"text"):
         path.write_bytes(each)
         with pytest.raises(InputError, match=f"{path}: expected docs .* --resume"):
-            list(taught_corpus(folder)(NLP))
+            list(distill_corpus(folder)(NLP))
     path.unlink()
     path.mkdir()
     with pytest.raises(OSError):
-        list(taught_corpus(folder)(NLP))
+        list(distill_corpus(folder)(NLP))
 
 
-def test_taught_corpus_keeps_teachers_of_each_file(folder: Path) -> None:
+def test_distill_corpus_keeps_teachers_of_each_file(folder: Path) -> None:
     write(folder, 3, shard(["other"], seed=1))
     write(folder, 4, shard(["another"], seed=1))
-    lessons = {eg.text: eg.reference.user_data[KEY] for eg in taught_corpus(folder)(NLP)}
-    own = [lessons.pop(name).teachers for name in ("other", "another")]
-    for lesson in lessons.values():
-        assert all(a.equals(b) for a, b in zip(lesson.teachers, teachers(0), strict=True))
+    targets = {eg.text: eg.reference.user_data[KEY] for eg in distill_corpus(folder)(NLP)}
+    own = [targets.pop(name).teachers for name in ("other", "another")]
+    for target in targets.values():
+        assert all(a.equals(b) for a, b in zip(target.teachers, teachers(0), strict=True))
     for ours in own:
         assert all(a.equals(b) for a, b in zip(ours, teachers(1), strict=True))
     assert all(a is b for a, b in zip(*own))
 
 
-def test_taught_corpus_with_other_kinds_of_teachers_raises(folder: Path) -> None:
+def test_distill_corpus_with_other_kinds_of_teachers_raises(folder: Path) -> None:
     path = write(folder, 3, shard(["other"], seed=1))
     one = shard(["one"])
     parts = [[of_first] for of_first, _ in one.emissions]
     path.write_bytes(to_bytes(one._replace(teachers=one.teachers[:1], emissions=parts)))
     with pytest.raises(InputError, match="expected the kinds of teachers of the other files"):
-        list(taught_corpus(folder)(NLP))
+        list(distill_corpus(folder)(NLP))
     swapped = [[b, a] for a, b in one.emissions]
     path.write_bytes(to_bytes(one._replace(teachers=one.teachers[::-1], emissions=swapped)))
     with pytest.raises(InputError, match="expected the kinds of teachers of the other files"):
-        list(taught_corpus(folder)(NLP))
+        list(distill_corpus(folder)(NLP))
 
 
 @pytest.mark.parametrize(
@@ -256,11 +256,11 @@ def test_taught_corpus_with_other_kinds_of_teachers_raises(folder: Path) -> None
     [{"weight": 1.5}, {"weight": -0.1}, {"temperature": 0.0}, {"hold_out": 1}, {"hold_out": -1},
      {"temperature": float("nan")}, {"temperature": float("inf")}],
 )  # fmt: skip
-def test_taught_corpus_with_number_out_of_range_raises(settings: Any, tmp_path: Path) -> None:
+def test_distill_corpus_with_number_out_of_range_raises(settings: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a weight from"):
-        taught_corpus(tmp_path, **settings)
+        distill_corpus(tmp_path, **settings)
 
 
-def test_taught_corpus_with_empty_folder_raises(tmp_path: Path) -> None:
+def test_distill_corpus_with_empty_folder_raises(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected files part-\*\.npz"):
-        list(taught_corpus(tmp_path)(NLP))
+        list(distill_corpus(tmp_path)(NLP))

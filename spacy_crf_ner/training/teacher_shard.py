@@ -22,11 +22,11 @@ from ..input_error import InputError
 from ..pipeline.teaching import Teacher
 
 SUFFIX = ".npz"
-KIND = ("scheme", "labels", "entities", "layers")
+TAG_SPEC = ("scheme", "labels", "overlap", "max_nesting")
 SCORES = ("transitions", "start", "end")
 
 
-class TaughtShard(NamedTuple):
+class TeacherShard(NamedTuple):
     """Docs with a token, and the scores of their teachers.
 
     Attributes:
@@ -53,14 +53,14 @@ def checksum(doc: Doc) -> int:
     return zlib.crc32("\n".join(token.text for token in doc).encode("utf-8", "surrogatepass"))
 
 
-def to_bytes(shard: TaughtShard) -> bytes:
+def to_bytes(shard: TeacherShard) -> bytes:
     """Pack a shard; equal shards have equal bytes."""
     packed = DocBin(docs=shard.docs).to_bytes()
     arrays: dict[str, Any] = {
         "docs": np.frombuffer(packed, dtype=np.uint8),
         "checksums": np.array(shard.checksums, dtype=np.uint32),
     }
-    kinds = [{name: getattr(teacher, name) for name in KIND} for teacher in shard.teachers]
+    kinds = [{name: getattr(teacher, name) for name in TAG_SPEC} for teacher in shard.teachers]
     arrays["teachers"] = np.frombuffer(json.dumps(kinds).encode(), dtype=np.uint8)
     for k, teacher in enumerate(shard.teachers):
         arrays |= {f"{name}_{k}": getattr(teacher, name) for name in SCORES}
@@ -93,7 +93,7 @@ def count_docs(file: Path) -> int:
         return len(arrays["checksums"])
 
 
-def read_shard(file: Path, vocab: Vocab) -> TaughtShard:
+def read_shard(file: Path, vocab: Vocab) -> TeacherShard:
     """Read a shard. Raises InputError for a damaged one, and OSError for a missing one."""
     with _opened(file) as arrays:
         docs = list(DocBin().from_bytes(arrays["docs"].tobytes()).get_docs(vocab))
@@ -111,7 +111,7 @@ def read_shard(file: Path, vocab: Vocab) -> TaughtShard:
         emissions = [list(of_doc) for of_doc in zip(*parts, strict=True)]
         if not len(docs) == len(checksums) == len(emissions):
             raise ValueError(f"{len(docs)} docs, and scores of {len(emissions)}")
-        return TaughtShard(docs, checksums, teachers, emissions)
+        return TeacherShard(docs, checksums, teachers, emissions)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Precisions for prediction: choose a fast one, and convert modules to it.
+"""Dtypes for prediction: choose a fast one, and convert modules to it.
 
 Training does not use them: trained weights stay in float32.
 """
@@ -27,37 +27,37 @@ from .torch_internals import (
     zero,
 )
 
-PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
+DTYPE_NAMES = ("auto", "fp32", "bf16", "fp16", "int8")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}  # not of int8
 
 # The probe: tokens of a batch, duration in seconds, the least number of turns, and the share of the
-# time that a precision must save to be preferred to a more exact one.
+# time that a dtype must save to be preferred to a more exact one.
 PROBE_TOKENS = 128
 PROBE_SECONDS = 0.05
 MIN_TURNS = 8
 MIN_GAIN = 0.1
 
 
-def require_precision(precision: str | None) -> None:
-    """Raise InputError for an unknown precision; None, the precision of the weights, is valid."""
-    if precision is not None and precision not in PRECISIONS:
-        raise InputError(f"precision: expected one of {[*PRECISIONS]}, got {precision!r}.")
+def check_dtype(dtype: str | None) -> None:
+    """Raise InputError for an unknown dtype; None, the dtype of the weights, is valid."""
+    if dtype is not None and dtype not in DTYPE_NAMES:
+        raise InputError(f"dtype: expected one of {[*DTYPE_NAMES]}, got {dtype!r}.")
 
 
-def require_available(precision: str, device: torch.device) -> None:
-    """Raise InputError if a device does not support a precision, or its packages are missing."""
-    if precision == "int8" and device.type != "cpu":
-        raise InputError("precision: int8 is for CPUs, got a GPU. Choose fp16, bf16 or auto.")
-    if precision == "int8" and not has_onnx():
+def check_available(dtype: str, device: torch.device) -> None:
+    """Raise InputError if a device does not support a dtype, or its packages are missing."""
+    if dtype == "int8" and device.type != "cpu":
+        raise InputError("dtype: int8 is for CPUs, got a GPU. Choose fp16, bf16 or auto.")
+    if dtype == "int8" and not has_onnx():
         raise InputError(
-            "precision: int8 needs the packages onnx and onnxruntime. Install them: "
+            "dtype: int8 needs the packages onnx and onnxruntime. Install them: "
             'pip install "spacy-crf-ner[int8]".'
         )
-    if precision == "fp16" and device.type == "cpu":
-        raise InputError("precision: fp16 is for GPUs, got a CPU. Choose bf16, int8 or auto.")
+    if dtype == "fp16" and device.type == "cpu":
+        raise InputError("dtype: fp16 is for GPUs, got a CPU. Choose bf16, int8 or auto.")
 
 
-def cpu_precisions(int8: bool = True) -> tuple[str, ...]:
+def cpu_dtypes(int8: bool = True) -> tuple[str, ...]:
     """Return what is worth measuring on the CPU, the most exact one first.
 
     bfloat16 is slow without instructions for it. int8 may be faster than float32 with AVX2 alone,
@@ -66,11 +66,11 @@ def cpu_precisions(int8: bool = True) -> tuple[str, ...]:
     return ("fp32", *["bf16"] * has_bf16(), *["int8"] * (int8 and has_onnx()))
 
 
-def fastest_precision(device: torch.device, sizes: tuple[int, int], int8: bool = True) -> str:
-    """Choose a precision: float32, or one that saves a tenth of the time of a more exact one.
+def fastest_dtype(device: torch.device, sizes: tuple[int, int], int8: bool = True) -> str:
+    """Choose a dtype: float32, or one that saves a tenth of the time of a more exact one.
 
     On a GPU it is bfloat16, or float16 if the GPU emulates bfloat16. On a CPU it measures those of
-    `cpu_precisions`.
+    `cpu_dtypes`.
 
     Args:
         sizes: Widths of the linear layer to measure.
@@ -78,7 +78,7 @@ def fastest_precision(device: torch.device, sizes: tuple[int, int], int8: bool =
     """
     if device.type == "cuda":
         return "bf16" if has_fast_bf16() else "fp16"
-    best, *others = cpu_precisions(int8) if device.type == "cpu" else ("fp32",)
+    best, *others = cpu_dtypes(int8) if device.type == "cpu" else ("fp32",)
     if others:
         seconds = measure_linear(*sizes, (best, *others), torch.get_num_threads())
         for other in others:
@@ -88,41 +88,41 @@ def fastest_precision(device: torch.device, sizes: tuple[int, int], int8: bool =
 
 
 @cache
-def measure_linear(nI: int, nO: int, precisions: tuple[str, ...], threads: int) -> dict[str, float]:
-    """Measure the seconds of a linear layer in each precision; a process measures once.
+def measure_linear(nI: int, nO: int, dtypes: tuple[str, ...], threads: int) -> dict[str, float]:
+    """Measure the seconds of a linear layer in each dtype; a process measures once.
 
-    The precisions take turns. The shortest time of each counts: other work on the machine can only
+    The dtypes take turns. The shortest time of each counts: other work on the machine can only
     add to it.
 
     Args:
         threads: Number of torch's threads; only a key of the cache.
 
     Returns:
-        The shortest time for each precision.
+        The shortest time for each dtype.
     """
-    taken: dict[str, list[float]] = {precision: [] for precision in precisions}
+    taken: dict[str, list[float]] = {dtype: [] for dtype in dtypes}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         linear, X = nn.Linear(nI, nO), torch.randn(1, PROBE_TOKENS, nI)
-        layers = {precision: _linear_in(linear, X, precision) for precision in precisions}
-        inputs = {each: X.to(DTYPES.get(each, torch.float32)) for each in precisions}
-        for precision, layer in layers.items():
-            layer(inputs[precision])  # warm up
+        layers = {dtype: _linear_in(linear, X, dtype) for dtype in dtypes}
+        inputs = {each: X.to(DTYPES.get(each, torch.float32)) for each in dtypes}
+        for dtype, layer in layers.items():
+            layer(inputs[dtype])  # warm up
         end = perf_counter() + PROBE_SECONDS
-        while len(taken[precisions[-1]]) < MIN_TURNS or perf_counter() < end:
-            for precision, layer in layers.items():
+        while len(taken[dtypes[-1]]) < MIN_TURNS or perf_counter() < end:
+            for dtype, layer in layers.items():
                 start = perf_counter()
-                layer(inputs[precision])
-                taken[precision].append(perf_counter() - start)
-    return {precision: min(seconds) for precision, seconds in taken.items()}
+                layer(inputs[dtype])
+                taken[dtype].append(perf_counter() - start)
+    return {dtype: min(seconds) for dtype, seconds in taken.items()}
 
 
-def _linear_in(linear: nn.Linear, X: torch.Tensor, precision: str) -> Callable[..., Any]:
-    """Convert a linear layer to a precision, as for prediction."""
-    if precision == "int8":
+def _linear_in(linear: nn.Linear, X: torch.Tensor, dtype: str) -> Callable[..., Any]:
+    """Convert a linear layer to a dtype, as for prediction."""
+    if dtype == "int8":
         onnx = OnnxModule(linear, {"X": X})
         return lambda X: onnx(X=X)
-    lower = deepcopy(linear).to(DTYPES[precision])
-    return PackedLinear(lower) if precision == "bf16" and has_packed_linear() else lower
+    lower = deepcopy(linear).to(DTYPES[dtype])
+    return PackedLinear(lower) if dtype == "bf16" and has_packed_linear() else lower
 
 
 def largest_weight(module: nn.Module) -> tuple[int, int] | None:
@@ -144,74 +144,74 @@ class PredictionShim(PyTorchShim):
     """A shim that trains its module, and predicts with another one made from it.
 
     Attributes:
-        precision: One of PRECISIONS; None to predict with the module itself.
-        make_inference_module: Makes the module to predict with from the trained one and a precision
+        dtype: One of DTYPE_NAMES; None to predict with the module itself.
+        make_inference_module: Makes the module to predict with from the trained one and a dtype
             that is not "auto"; they may share weights.
         int8: Whether "auto" may be int8.
     """
 
-    precision: str | None = None
+    dtype: str | None = None
     make_inference_module: Callable[[nn.Module, str], nn.Module]
     int8 = False
 
-    # The trained module, the precision, and the module to predict with.
+    # The trained module, the dtype, and the module to predict with.
     _inference: tuple[nn.Module, str, nn.Module] | None = None
-    # A type of device, and the precision that "auto" is there.
+    # A type of device, and the dtype that "auto" is there.
     _fastest: tuple[str, str] = ("", "")
 
-    def set_precision(self, precision: str | None) -> None:
-        """Set the precision. "auto" is resolved at once, or when there are weights.
+    def set_dtype(self, dtype: str | None) -> None:
+        """Set the dtype. "auto" is resolved at once, or when there are weights.
 
-        So all processes of `nlp.pipe(n_process=2)` use the precision that their parent chose.
+        So all processes of `nlp.pipe(n_process=2)` use the dtype that their parent chose.
         """
-        self.precision = precision
-        if precision == "auto" and self._model is not None:
-            _ = self.resolved_precision
+        self.dtype = dtype
+        if dtype == "auto" and self._model is not None:
+            _ = self.resolved_dtype
 
     def load_module(self, module: nn.Module | None) -> None:
         """Take a module with stored weights, on the device in use; None if it is not built yet."""
         device = get_torch_default_device()
         self._model: Any = module and module.to(device)
         self._grad_scaler.to_(device)  # type: ignore[no-untyped-call]
-        self.set_precision(self.precision)
+        self.set_dtype(self.dtype)
 
     def predict(self, inputs: ArgsKwargs) -> Any:
-        """Compute the outputs in the precision.
+        """Compute the outputs in the dtype.
 
         thinc would switch the module back to training, and so on dropout of other threads that
         predict with it. It stays in evaluation until the next update.
         """
         use_one_thread_after_fork()
-        own = self.precision is None
+        own = self.dtype is None
         module = self._model.eval() if own else self.inference_module()
         with torch.no_grad(), torch.autocast("cuda", enabled=own and self._mixed_precision):
             return module(*inputs.args, **inputs.kwargs)
 
     @property
-    def resolved_precision(self) -> str | None:
-        """The precision, with "auto" resolved once for a type of device; None for the weights' own.
+    def resolved_dtype(self) -> str | None:
+        """The dtype, with "auto" resolved once for a type of device; None for the weights' own.
 
         Raises:
-            InputError: If the device does not support the precision, or its packages are missing.
+            InputError: If the device does not support the dtype, or its packages are missing.
         """
-        if self.precision is None:
+        if self.dtype is None:
             return None
-        if self.precision != "auto":
-            require_available(self.precision, self.device)
-            return self.precision
+        if self.dtype != "auto":
+            check_available(self.dtype, self.device)
+            return self.dtype
         if self._fastest[0] != self.device.type:
             sizes = largest_weight(self._model)
-            fastest = fastest_precision(self.device, sizes, self.int8) if sizes else "fp32"
+            fastest = fastest_dtype(self.device, sizes, self.int8) if sizes else "fp32"
             self._fastest = self.device.type, fastest
         return self._fastest[1]
 
     def inference_module(self) -> Any:
         """Return the module to predict with; rebuild it if the weights have changed."""
-        if self._inference is None or self._inference[:2] != (self._model, self.precision):
-            precision = self.resolved_precision
-            assert self.precision is not None and precision is not None
-            module = self.make_inference_module(self._model, precision).eval()
-            self._inference = self._model, self.precision, module
+        if self._inference is None or self._inference[:2] != (self._model, self.dtype):
+            dtype = self.resolved_dtype
+            assert self.dtype is not None and dtype is not None
+            module = self.make_inference_module(self._model, dtype).eval()
+            self._inference = self._model, self.dtype, module
         return self._inference[2]
 
     def invalidate(self) -> None:

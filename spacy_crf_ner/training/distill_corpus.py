@@ -13,26 +13,26 @@ from spacy.tokens import Doc
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..pipeline.lookup import recognizer, recognizers
+from ..pipeline.lookup import recognizer, recognizer_names
 from ..pipeline.seen_texts import SEEN_TEXTS
-from ..pipeline.teaching import KEY, Lesson, Teacher
-from .taught_shard import as_example, checksum, count_docs, find_shards, read_shard
+from ..pipeline.teaching import KEY, DistillTarget, Teacher
+from .teacher_shard import as_example, checksum, count_docs, find_shards, read_shard
 
-READER = "spacy-crf-ner.TaughtCorpus.v1"
+READER = "spacy-crf-ner.DistillCorpus.v1"
 # Files that are read at once, to shuffle their docs.
 OPEN_FILES = 8
 
 Reader = Callable[[Language], Iterable[Example]]
 
 
-def taught_corpus(
+def distill_corpus(
     path: str | Path,
     weight: float = 0.5,
     temperature: float = 1.0,
     hold_out: int = 0,
     seed: int = 0,
 ) -> Reader:
-    """Build `spacy-crf-ner.TaughtCorpus.v1`, a reader of what `spacy-crf-ner distill` writes.
+    """Build `spacy-crf-ner.DistillCorpus.v1`, a reader of what `spacy-crf-ner distill` writes.
 
     It needs `max_epochs = -1` in `[training]`: it shuffles docs, in another order in each epoch,
     and holds those of eight files in memory.
@@ -50,7 +50,7 @@ def taught_corpus(
         InputError: For numbers out of their range; and when it reads, for a damaged file, and for
             tokens other than those that the teachers read.
     """
-    require_numbers(weight, temperature, hold_out)
+    check_numbers(weight, temperature, hold_out)
     rng = random.Random(seed)
 
     def read(nlp: Language) -> Iterator[Example]:
@@ -69,10 +69,12 @@ def taught_corpus(
                 file = waiting.pop()
                 shard = read_shard(file, nlp.vocab)
                 teachers = [_shared(teacher, known) for teacher in shard.teachers]
-                kinds = kinds or [teacher.kind for teacher in teachers]
-                _require_kinds(kinds, teachers, file)
+                kinds = kinds or [teacher.tag_spec for teacher in teachers]
+                _check_kinds(kinds, teachers, file)
                 rows = [
-                    _Row(file, doc, expected, Lesson(teachers, emissions, weight, temperature))
+                    _Row(
+                        file, doc, expected, DistillTarget(teachers, emissions, weight, temperature)
+                    )
                     for doc, expected, emissions in zip(*shard[:2], shard.emissions)
                 ]
                 numbered = enumerate(rows, first[file])
@@ -81,12 +83,12 @@ def taught_corpus(
                 opened += [rows] if rows else []
             if opened:
                 (i,) = rng.choices(range(len(opened)), [*map(len, opened)])
-                file, doc, expected, lesson = opened[i].pop()
+                file, doc, expected, target = opened[i].pop()
                 if not opened[i]:
                     del opened[i]
                 eg = as_example(nlp, doc)
-                _require_tokens(eg, expected, file)
-                doc.user_data[KEY] = lesson
+                _check_tokens(eg, expected, file)
+                doc.user_data[KEY] = target
                 yield eg
                 is_empty = False
         if is_empty:  # spaCy would wait for docs forever
@@ -98,7 +100,7 @@ def taught_corpus(
     return read
 
 
-def require_numbers(weight: float, temperature: float, hold_out: int = 0) -> None:
+def check_numbers(weight: float, temperature: float, hold_out: int = 0) -> None:
     """Raise InputError for numbers out of their range."""
     if not 0.0 <= weight <= 1.0 or not 0.0 < temperature < inf or hold_out < 0 or hold_out == 1:
         raise InputError(
@@ -111,7 +113,7 @@ def _inherit(nlp: Language, file: Path) -> None:
     """Let all recognizers know the texts that the teachers have seen."""
     try:
         for saved in srsly.read_json(file):
-            for name in recognizers(nlp):
+            for name in recognizer_names(nlp):
                 recognizer(nlp, name).seen_texts.inherit(saved)
     except (KeyError, TypeError, ValueError) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
@@ -125,7 +127,7 @@ class _Row(NamedTuple):
     file: Path
     doc: Doc
     checksum: int
-    lesson: Lesson
+    target: DistillTarget
 
 
 def _shared(teacher: Teacher, known: list[Teacher]) -> Teacher:
@@ -136,15 +138,15 @@ def _shared(teacher: Teacher, known: list[Teacher]) -> Teacher:
     return teacher
 
 
-def _require_kinds(kinds: list[object], teachers: list[Teacher], file: Path) -> None:
-    if [teacher.kind for teacher in teachers] != kinds:
+def _check_kinds(kinds: list[object], teachers: list[Teacher], file: Path) -> None:
+    if [teacher.tag_spec for teacher in teachers] != kinds:
         raise InputError(
             f"{file}: expected the kinds of teachers of the other files in the folder, got others. "
             "Keep the files of one run of spacy-crf-ner distill in a folder."
         )
 
 
-def _require_tokens(eg: Example, expected: int, file: Path) -> None:
+def _check_tokens(eg: Example, expected: int, file: Path) -> None:
     if checksum(eg.predicted) != expected:
         raise InputError(
             f"{file}, doc {eg.text[:60]!r}: expected the tokens that the teachers read, got "
