@@ -180,19 +180,20 @@ def overlaps(
 
 
 def _collect(i: int, predicted: Doc, gold: Doc, key: str | None) -> DocEntities:
-    if predicted.text != gold.text:
+    predicted_text, text = predicted.text, gold.text  # each joins all tokens
+    if predicted_text != text:
         raise InputError(
             f"doc {i}: expected a predicted and a gold doc with the same text, got "
-            f"{predicted.text[:60]!r} and {gold.text[:60]!r}. Use the same text for both."
+            f"{predicted_text[:60]!r} and {text[:60]!r}. Use the same text for both."
         )
-    missing = _missing_characters(gold, key)
+    missing = _missing_characters(gold, len(text), key)
     known: list[Entity] = []
     left_out: list[Entity] = []
     for found in _predicted(predicted, key):
         unknown = missing[found.start : found.end].any() or _is_unannotated(gold, found, key)
         (left_out if unknown else known).append(found)
     ents = sorted(set(map(entity, gold_entities(gold, key))))
-    return DocEntities(gold.text, ents, known, left_out)
+    return DocEntities(text, ents, known, left_out)
 
 
 def _predicted(doc: Doc, key: str | None) -> list[Entity]:
@@ -230,9 +231,9 @@ def _is_unannotated(gold: Doc, ent: Entity, key: str | None) -> bool:
     return not any(g.start_char < ent.end and ent.start < g.end_char for g in beside)
 
 
-def _missing_characters(gold: Doc, key: str | None) -> NDArray[np.bool_]:
+def _missing_characters(gold: Doc, length: int, key: str | None) -> NDArray[np.bool_]:
     """Mark the characters of tokens without annotation, except whitespace."""
-    missing = np.zeros(len(gold.text), dtype=bool)
+    missing = np.zeros(length, dtype=bool)
     if key is not None and key in gold.spans:
         return missing
     for i in np.flatnonzero(gold.to_array("ENT_IOB") == 0).tolist():
