@@ -1,6 +1,7 @@
 """The potentials of a batch of docs, constraints on them, and the order of recursions.
 
-Axes: B docs, D of them with tokens, N tokens of the batch, T tokens of the longest doc, C tags.
+Axes: B docs, D of them with tokens, N tokens of the batch, T tokens of the longest doc, C tags,
+K selected tags.
 """
 
 from collections.abc import Callable
@@ -51,9 +52,19 @@ class Chain(NamedTuple):
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
     @property
-    def has_own(self) -> bool:
+    def per_doc(self) -> bool:
         """Whether each doc has transitions, start and end of its own."""
         return self.start.ndim == 2
+
+    @property
+    def scores(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Emissions, transitions, start and end."""
+        return self.emissions, *self.transition_scores
+
+    @property
+    def transition_scores(self) -> tuple[Floats, Floats, Floats]:
+        """Transitions, start and end."""
+        return self.transitions, self.start, self.end
 
     def map(self, function: Callable[..., Floats], *others: "Chain") -> "Chain":
         """Apply a function to each of the four arrays of scores.
@@ -62,12 +73,10 @@ class Chain(NamedTuple):
             function: Takes the array of this chain, and those of the others.
             others: Chains of the same shapes.
         """
-        chains = self, *others
-        E = function(*(chain.emissions for chain in chains))
-        kinds = zip(*(chain[2:] for chain in chains))
-        return Chain(E, self.lengths, *(function(*scores) for scores in kinds))
+        E, A, start, end = map(function, self.scores, *(chain.scores for chain in others))
+        return Chain(E, self.lengths, A, start, end)
 
-    def at(self, temperature: float) -> "Chain":
+    def divided_by(self, temperature: float) -> "Chain":
         """Divide all scores but those that are FORBIDDEN by a temperature, in float64."""
 
         def divide(scores: Floats) -> Floats:
@@ -76,7 +85,11 @@ class Chain(NamedTuple):
 
         return self.map(divide)
 
-    def like(self, other: "Chain") -> "Chain":
+    def to_float64(self) -> "Chain":
+        """Convert the scores to float64."""
+        return self.map(lambda scores: scores.astype(np.float64))
+
+    def astype_of(self, other: "Chain") -> "Chain":
         """Convert the scores to the types of those of another chain of the same shapes."""
         return self.map(lambda scores, others: scores.astype(others.dtype, copy=False), other)
 
@@ -84,17 +97,17 @@ class Chain(NamedTuple):
         """Return the potentials of tags, in this order.
 
         Args:
-            tags: Indices of tags, the same one several times if it stands for several: (D,).
+            tags: Indices of tags, the same one several times if it stands for several: (K,).
         """
         E, lengths, A, start, end = self
         A = A[..., tags[:, None], tags]
         return Chain(E[:, tags], lengths, A, start[..., tags], end[..., tags])
 
     def sum_tags(self, tags: Ints, C: int) -> "Chain":
-        """Add the counts of D tags to C tags: the gradient for the chain of `select_tags`.
+        """Add the counts of K tags to C tags: the gradient for the chain of `select_tags`.
 
         Args:
-            tags: The tag, 0 to C - 1, that each of the D tags is added to: (D,).
+            tags: The tag, 0 to C - 1, that each of the K tags is added to: (K,).
             C: The number of tags.
         """
         to = np.zeros((len(tags), C))
@@ -110,18 +123,18 @@ class Chain(NamedTuple):
         """
         lengths = self.lengths[docs]
         E = self.emissions[ranges(self.begins[docs], lengths)]
-        if not self.has_own:
+        if not self.per_doc:
             return self._replace(emissions=E, lengths=lengths)
-        return Chain(E, lengths, *(scores[docs] for scores in self[2:]))
+        return Chain(E, lengths, *(scores[docs] for scores in self.transition_scores))
 
     def scatter(self, docs: Ints, like: "Chain") -> "Chain":
         """Return a gradient for a chain from that for `like.select(docs)`, of different docs."""
         E = np.zeros(like.emissions.shape)
         E[ranges(like.begins[docs], self.lengths)] = self.emissions
-        if not self.has_own:
+        if not self.per_doc:
             return self._replace(emissions=E, lengths=like.lengths)
-        kinds = [np.zeros(scores.shape) for scores in like[2:]]
-        for of_batch, of_docs in zip(kinds, self[2:]):
+        kinds = [np.zeros(scores.shape) for scores in like.transition_scores]
+        for of_batch, of_docs in zip(kinds, self.transition_scores):
             of_batch[docs] = of_docs
         return Chain(E, like.lengths, *kinds)
 
@@ -135,7 +148,7 @@ def ranges(begins: Ints, lengths: Ints) -> Ints:
 
 def sum_by(groups: Ints, values: Floats | Bools, n: int) -> NDArray[np.float64]:
     """Sum values by group, 0 to n - 1: (n,)."""
-    return np.bincount(groups, values, n).astype(np.float64, copy=False)  # of nothing: integers
+    return np.bincount(groups, values, n).astype(np.float64, copy=False)  # an empty one: integers
 
 
 def constrain(chain: Chain, transitions: Bools, start: Bools, end: Bools) -> Chain:
@@ -170,7 +183,7 @@ class TimeMajor:
         rows: The row in the batch of each token in this order: (N,).
         rank: The doc of each token in this order, as an index of `docs`: (N,).
         steps: The tokens t of all docs, for each t: T slices of this order.
-        counts: The number of docs that have a token t, descending: T integers.
+        n_docs: The number of docs that have a token t, descending: T integers.
         last: The last token of each doc in this order: (D,).
     """
 
@@ -181,7 +194,7 @@ class TimeMajor:
         counts = len(self.docs) - np.searchsorted(sorted_lengths[::-1], np.arange(T), side="right")
         ends = counts.cumsum()
         begins = ends - counts
-        self.counts: list[int] = counts.tolist()
+        self.n_docs: list[int] = counts.tolist()
         self.steps = list(map(slice, begins.tolist(), ends.tolist()))
         self.rank: Ints = ranges(np.zeros_like(counts), counts)
         first = (lengths.cumsum() - lengths)[self.docs]
@@ -191,7 +204,7 @@ class TimeMajor:
     @cached_property
     def before(self) -> Ints:
         """The token before each one that is not the first of its doc, in this order: (N - D,)."""
-        counts = np.array(self.counts)
+        counts = np.array(self.n_docs)
         rows: Ints = np.arange(len(self.docs), len(self.rows)) - np.repeat(counts[:-1], counts[1:])
         return rows
 

@@ -1,7 +1,7 @@
 """The forward-backward algorithm: log partition, marginals, expected counts and entropy.
 
 Sums of probabilities are rescaled every few tokens; where float64 could not hold them, they are
-computed again as logs. Both are exact.
+computed again as logs. Both agree to rounding.
 
 Axes: B docs, D of them with tokens, N tokens of the batch, C tags, S segments, L tokens of the
 longest one. Arrays of tokens inside are in the order of `TimeMajor`.
@@ -19,20 +19,18 @@ from .chain import FORBIDDEN, Chain, Ints, TimeMajor, sum_by
 
 Floats = NDArray[np.float64]
 
-# The smallest float64 is 1e-308. A sum of at least 1e-150 stays exact: the scores of one token
-# lower it by a factor of at most e^200 = 1e87, a division by the total by at most e^46 = 1e20. Sums
-# are rescaled before the scores of several tokens can lower them by e^300 = 1e130.
+# A sum below this may have lost digits: the smallest float64 is 1e-308.
 SMALLEST = 1e-150
-MAX_SPREAD = 200.0
-MAX_FALL = 300.0
-MAX_RISE = 46.0
+MAX_SPREAD = 200.0  # range of the scores of one step, in nats: e^200 = 1e87
+MAX_FALL = 300.0  # what the steps between two rescalings may lower a sum by, in nats
+MAX_RISE = 46.0  # what they may raise it by, in nats
 
 CHUNK = 4096  # pairs of tokens that are counted at once, to keep their copies small
 
 
 def forward_backward(chain: Chain) -> "ForwardBackward":
     """Run the forward and the backward pass over a batch, once for all results."""
-    if len(chain.emissions):
+    if len(chain.emissions):  # `Scaled` refuses scores of a large range
         with suppress(FloatingPointError):
             return Scaled(chain)
     return InLogs(chain)
@@ -72,12 +70,12 @@ class ForwardBackward(ABC):
         """Return log alpha and log beta, in the order of the recursion: (N, C) each."""
 
     @abstractmethod
-    def _move_gradients(self, left: Floats, right: Floats) -> Floats:
+    def _move_gradients(self, d_alpha: Floats, d_beta: Floats) -> Floats:
         """Move gradients for log alpha and log beta to the tokens that they depend on, in place.
 
         Args:
-            left: The gradient for log alpha, to which those of later tokens are added: (N, C).
-            right: The gradient for log beta, to which those of earlier tokens are added: (N, C).
+            d_alpha: The gradient for log alpha, to which those of later tokens are added: (N, C).
+            d_beta: The gradient for log beta, to which those of earlier tokens are added: (N, C).
 
         Returns:
             The gradient for the transitions: (C, C), or (D, C, C) if docs have their own.
@@ -95,7 +93,7 @@ class ForwardBackward(ABC):
         """Return the posterior probability of each tag at each token: (N, C)."""
         return self._marginals()[self.order.position]
 
-    def counts(self, weights: Floats | None = None) -> Chain:
+    def expected_counts(self, weights: Floats | None = None) -> Chain:
         """Return the expected counts of tags and transitions: the gradient of sum(log_z).
 
         Args:
@@ -117,7 +115,7 @@ class ForwardBackward(ABC):
         It is the derivative of log_z when all scores are multiplied by 1 + x, at x = 0.
         """
         order, p = self.order, self._marginals()
-        E, own = self.chain.emissions[order.rows], order.docs if self.chain.has_own else slice(None)
+        E, own = self.chain.emissions[order.rows], order.docs if self.chain.per_doc else slice(None)
         start, end = self.chain.start[own], self.chain.end[own]
         score = sum_by(order.rank, np.einsum("nc,nc->n", p, E), len(order.docs))
         score += (p[: len(order.docs)] * start).sum(1) + (p[order.last] * end).sum(1)
@@ -169,11 +167,11 @@ class ForwardBackward(ABC):
             d_beta: That for log beta, likewise.
         """
         order = self.order
-        left, own = d_alpha[order.rows], d_beta[order.rows]
-        right = own.copy()
-        d_A = self._move_gradients(left, right)
-        ends = left[: len(order.docs)], right[order.last]
-        return self._gradient(left + right - own, d_A, *ends)
+        d_alpha, d_beta_here = d_alpha[order.rows], d_beta[order.rows]
+        d_beta = d_beta_here.copy()
+        d_A = self._move_gradients(d_alpha, d_beta)
+        ends = d_alpha[: len(order.docs)], d_beta[order.last]
+        return self._gradient(d_alpha + d_beta - d_beta_here, d_A, *ends)
 
     def _gradient(self, d_E: Floats, d_A: Floats, d_start: Floats, d_end: Floats) -> Chain:
         """Build a gradient for the chain.
@@ -185,7 +183,7 @@ class ForwardBackward(ABC):
             d_end: For its end: (D, C).
         """
         d_E, lengths = d_E[self.order.position], self.chain.lengths
-        if self.chain.has_own:
+        if self.chain.per_doc:
             return Chain(d_E, lengths, *map(self._by_doc, (d_A, d_start, d_end)))
         return Chain(d_E, lengths, d_A, d_start.sum(0), d_end.sum(0))
 
@@ -200,8 +198,9 @@ class Scaled(ForwardBackward):
     """Sums of probabilities in float64.
 
     alpha (N, C) sums over the paths up to a tag, including its token, and beta over the paths after
-    it. They are scaled so that alpha * beta are the marginals. K is exp(A): (C, C), or (D, C, C) if
-    docs have their own. arrive (N, C) is exp(E) * beta, so that beta_t = K arrive_t+1.
+    it. They are scaled so that alpha * beta are the marginals. K is exp(A - max A): (C, C), or
+    (D, C, C) if docs have their own. arrive (N, C) is exp(E - max E) * beta, so that
+    beta_t = K arrive_t+1; at tokens that are rescaled it is divided by the same number as alpha.
 
     Raises:
         FloatingPointError: If float64 may not hold these sums, or if no path of a doc is legal.
@@ -211,14 +210,14 @@ class Scaled(ForwardBackward):
         super().__init__(chain)
         order = self.order
         # Subtract the highest score of each kind, so that all scores are at most 0.
-        own = order.docs if chain.has_own else slice(None)
-        kinds = [chain.emissions[order.rows], *(scores[own] for scores in chain[2:])]
+        own = order.docs if chain.per_doc else slice(None)
+        kinds = [chain.emissions[order.rows], *(scores[own] for scores in chain.transition_scores)]
         peaks = [float(scores.max()) for scores in kinds]
         kinds = [scores - np.float64(peak) for scores, peak in zip(kinds, peaks)]
         spread = sum(map(_spread, kinds))
         if not spread <= MAX_SPREAD:
             raise FloatingPointError(f"Scores spread over {spread:.0f} in one step.")
-        # exp(E), until beta is known
+        # exp(E - max E), which `_backward` multiplies by beta
         self.arrive, self.K, start, end = (np.exp(scores, out=scores) for scores in kinds)
         # A token lowers sums by a factor of at most e^spread, and raises them by at most C.
         rise = math.log(self.K.shape[-1] + 1)
@@ -236,7 +235,7 @@ class Scaled(ForwardBackward):
         lengths = chain.lengths[order.docs]
         log_z = np.log(total) + peaks[0] * lengths + peaks[1] * (lengths - 1) + peaks[2] + peaks[3]
         for t, norm in norms.items():
-            log_z[: order.counts[t]] += np.log(norm[:, 0])
+            log_z[: order.n_docs[t]] += np.log(norm[:, 0])
         self.log_z = self._by_doc(log_z)
 
     def _forward(self, start: Floats, every: int) -> dict[int, Floats]:
@@ -244,7 +243,7 @@ class Scaled(ForwardBackward):
         self.alpha, norms = np.empty_like(self.arrive), {}
         scores, sums = self._steps(self.arrive), self._steps(self.alpha)
         np.multiply(scores[0], start, sums[0])
-        for t, (before, here, n) in enumerate(zip(sums, sums[1:], self.order.counts[1:]), 1):
+        for t, (before, here, n) in enumerate(zip(sums, sums[1:], self.order.n_docs[1:]), 1):
             _move(before[:n], self.K, here)
             here *= scores[t]
             if t % every == 0:
@@ -256,11 +255,11 @@ class Scaled(ForwardBackward):
         """Compute beta and arrive. end: (D, C), for each doc."""
         self.beta = np.empty_like(self.alpha)
         self.beta[self.order.last] = end
-        arrive, sums, counts = self._steps(self.arrive), self._steps(self.beta), self.order.counts
+        arrive, sums, n_docs = self._steps(self.arrive), self._steps(self.beta), self.order.n_docs
         onward, after = self.K.swapaxes(-1, -2), None
-        for t in range(len(counts) - 1, -1, -1):
+        for t in range(len(n_docs) - 1, -1, -1):
             if after is not None:
-                _move(after, onward, sums[t][: counts[t + 1]])
+                _move(after, onward, sums[t][: n_docs[t + 1]])
             after = arrive[t]
             after *= sums[t]
             if t in norms:
@@ -281,8 +280,8 @@ class Scaled(ForwardBackward):
         """Sum K_ij leave_t(i) arrive_t+1(j) over pairs of tokens: the shape of K."""
         order = self.order
         counts: Floats = np.zeros(self.K.shape)
-        if self.chain.has_own:
-            for here, now, n in zip(order.steps, order.steps[1:], order.counts[1:]):
+        if self.chain.per_doc:
+            for here, now, n in zip(order.steps, order.steps[1:], order.n_docs[1:]):
                 counts[:n] += leave[here][:n, :, None] * arrive[now][:, None, :]
             counts *= self.K
             return counts
@@ -293,30 +292,30 @@ class Scaled(ForwardBackward):
         counts *= self.K
         return counts
 
-    def _move_gradients(self, left: Floats, right: Floats) -> Floats:
+    def _move_gradients(self, d_alpha: Floats, d_beta: Floats) -> Floats:
         # P(y_t = i | y_t+1 = j) = alpha_t(i) K_ij r_t+1(j), where r = arrive / (alpha * beta), and
         # P(y_t+1 = j | y_t = i) = K_ij arrive_t+1(j) / beta_t(i). If a divisor is 0, no path uses
         # the tag.
         with np.errstate(all="ignore"):
             ratio = np.nan_to_num(self.arrive / self.beta / self.alpha, posinf=0.0)
             inverse = np.nan_to_num(1.0 / self.beta, posinf=0.0)
-        counts, onward = self.order.counts, self.K.swapaxes(-1, -2)
-        lefts, rights, alphas, ratios, inverses, arrivals = map(
-            self._steps, (left, right, self.alpha, ratio, inverse, self.arrive)
+        n_docs, onward = self.order.n_docs, self.K.swapaxes(-1, -2)
+        d_alphas, d_betas, alphas, ratios, inverses, arrivals = map(
+            self._steps, (d_alpha, d_beta, self.alpha, ratio, inverse, self.arrive)
         )
-        for t in range(len(counts) - 1, 0, -1):
-            n = counts[t]
-            lefts[t - 1][:n] += _move(lefts[t] * ratios[t], onward) * alphas[t - 1][:n]
-        for t, n in enumerate(counts[1:], 1):
-            flow = (rights[t - 1] * inverses[t - 1])[:n]
-            rights[t] += _move(flow, self.K) * arrivals[t]
-        return self._count(self.alpha, left * ratio) + self._count(right * inverse, self.arrive)
+        for t in range(len(n_docs) - 1, 0, -1):
+            n = n_docs[t]
+            d_alphas[t - 1][:n] += _move(d_alphas[t] * ratios[t], onward) * alphas[t - 1][:n]
+        for t, n in enumerate(n_docs[1:], 1):
+            flow = (d_betas[t - 1] * inverses[t - 1])[:n]
+            d_betas[t] += _move(flow, self.K) * arrivals[t]
+        return self._count(self.alpha, d_alpha * ratio) + self._count(d_beta * inverse, self.arrive)
 
     def _expected_transitions(self) -> Floats:
         order, D = self.order, len(self.order.docs)
-        A = self.chain.transitions[order.docs] if self.chain.has_own else self.chain.transitions
+        A = self.chain.transitions[order.docs] if self.chain.per_doc else self.chain.transitions
         weighted = self.K * A
-        if self.chain.has_own:
+        if self.chain.per_doc:
             moved = np.einsum("ni,nij->nj", self.alpha[order.before], weighted[order.rank[D:]])
         else:
             moved = self.alpha[order.before] @ weighted
@@ -333,7 +332,7 @@ class Scaled(ForwardBackward):
         return log_p
 
     def _log_p_of_next(self, at: Ints, after: Ints, left: Ints, right: Ints) -> Floats:
-        own = (self.order.rank[at],) if self.chain.has_own else ()
+        own = (self.order.rank[at],) if self.chain.per_doc else ()
         with np.errstate(all="ignore"):  # of impossible segments: log(0), 0 / 0
             p = self.K[*own, left, right] * self.arrive[after, right] / self.beta[at, left]
             log_p: Floats = np.nan_to_num(np.log(p), nan=-np.inf, neginf=-np.inf)
@@ -343,27 +342,28 @@ class Scaled(ForwardBackward):
 class InLogs(ForwardBackward):
     """Log sums in float64, for scores of any range.
 
-    alpha and beta (N, C) are normalized: the highest of each token is 0. So the marginals of a
-    token do not suffer from the rounding of the sums over a long doc.
+    alpha and beta (N, C) are known up to a constant for each token: the highest alpha is 0, and so
+    is the highest beta, except at last tokens. So the marginals of a token do not suffer from the
+    rounding of the sums over a long doc.
     """
 
     def __init__(self, chain: Chain) -> None:
         super().__init__(chain)
         order = self.order
         # With an axis of docs, of length 1 if they share scores.
-        own = order.docs if chain.has_own else np.newaxis
-        self.A, start, end = (scores[own].astype(np.float64) for scores in chain[2:])
+        own = order.docs if chain.per_doc else np.newaxis
+        self.A, start, end = (scores[own].astype(np.float64) for scores in chain.transition_scores)
         self.E = chain.emissions[order.rows].astype(np.float64)
         self.alpha, self.beta = np.empty_like(self.E), np.empty_like(self.E)
         log_z, before = np.zeros(len(order.docs)), start
-        for now, n in zip(order.steps, order.counts):
+        for now, n in zip(order.steps, order.n_docs):
             here = before[:n] + self.E[now]
             highest = here.max(1, keepdims=True)
             log_z[:n] += highest[:, 0]
             self.alpha[now] = here - highest
             before = _log_sum(self.alpha[now][:, :, None] + self.A[:n], 1)
         self.beta[order.last] = end
-        for before, now, n in reversed([*zip(order.steps, order.steps[1:], order.counts[1:])]):
+        for before, now, n in reversed([*zip(order.steps, order.steps[1:], order.n_docs[1:])]):
             arrive = self.E[now] + self.beta[now]
             here = _log_sum(self.A[:n] + arrive[:, None, :], 2)
             self.beta[before][:n] = here - here.max(1, keepdims=True)
@@ -373,7 +373,7 @@ class InLogs(ForwardBackward):
     def _pairs(self) -> Iterator[tuple[int, Floats]]:
         """Yield for each token but the first the number of docs, and the pair marginals there."""
         order = self.order
-        for before, now, n in zip(order.steps, order.steps[1:], order.counts[1:]):
+        for before, now, n in zip(order.steps, order.steps[1:], order.n_docs[1:]):
             arrive = self.E[now] + self.beta[now]
             scores = self.alpha[before][:n, :, None] + self.A[:n] + arrive[:, None, :]
             yield n, _softmax(scores.reshape(n, -1)).reshape(scores.shape)
@@ -385,8 +385,8 @@ class InLogs(ForwardBackward):
         counts = np.zeros_like(self.A)
         for n, p in self._pairs():
             p *= weights[:n, None, None]
-            counts[:n] += p if self.chain.has_own else p.sum(0)
-        return counts if self.chain.has_own else counts[0]
+            counts[:n] += p if self.chain.per_doc else p.sum(0)
+        return counts if self.chain.per_doc else counts[0]
 
     def _expected_transitions(self) -> Floats:
         scores = np.zeros(len(self.order.docs))
@@ -397,27 +397,27 @@ class InLogs(ForwardBackward):
     def _log_messages(self) -> tuple[Floats, Floats]:
         return self.alpha, self.beta
 
-    def _move_gradients(self, left: Floats, right: Floats) -> Floats:
+    def _move_gradients(self, d_alpha: Floats, d_beta: Floats) -> Floats:
         order, d_A = self.order, np.zeros_like(self.A)
-        steps = [*zip(order.steps, order.steps[1:], order.counts[1:])]
+        steps = [*zip(order.steps, order.steps[1:], order.n_docs[1:])]
         for before, now, n in reversed(steps):
             scores = self.alpha[before][:n, :, None] + self.A[:n]
-            flow = _softmax(scores, 1) * left[now][:, None, :]
-            d_A[:n] += flow if self.chain.has_own else flow.sum(0)
-            left[before][:n] += flow.sum(2)
+            flow = _softmax(scores, 1) * d_alpha[now][:, None, :]
+            d_A[:n] += flow if self.chain.per_doc else flow.sum(0)
+            d_alpha[before][:n] += flow.sum(2)
         for before, now, n in steps:
             scores = self.A[:n] + (self.E[now] + self.beta[now])[:, None, :]
-            flow = _softmax(scores, 2) * right[before][:n, :, None]
-            d_A[:n] += flow if self.chain.has_own else flow.sum(0)
-            right[now] += flow.sum(1)
-        return d_A if self.chain.has_own else d_A[0]
+            flow = _softmax(scores, 2) * d_beta[before][:n, :, None]
+            d_A[:n] += flow if self.chain.per_doc else flow.sum(0)
+            d_beta[now] += flow.sum(1)
+        return d_A if self.chain.per_doc else d_A[0]
 
     def _log_p_of_tag(self, at: Ints, tags: Ints) -> Floats:
         scores = self.alpha[at] + self.beta[at]
         return _possible(scores[np.arange(len(at)), tags] - _log_sum(scores, 1))
 
     def _log_p_of_next(self, at: Ints, after: Ints, left: Ints, right: Ints) -> Floats:
-        doc = self.order.rank[at] if self.chain.has_own else 0
+        doc = self.order.rank[at] if self.chain.per_doc else 0
         scores = self.A[doc, left] + self.E[after] + self.beta[after]
         return _possible(scores[np.arange(len(at)), right] - _log_sum(scores, 1))
 

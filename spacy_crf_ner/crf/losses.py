@@ -22,8 +22,6 @@ from .forward_backward import forward_backward
 
 Floats = NDArray[np.float64]
 
-SHARED = ("transitions", "start", "end")
-
 
 class NegativeSpan(NamedTuple):
     """A span that is known not to be an entity.
@@ -60,23 +58,22 @@ def nll_with_gradient(
         The loss of each doc, (B,), 0 without annotation; and the gradient of their sum for the
         chain, in the type of its scores.
     """
-    annotated = sum_by(chain.doc_of, gold >= 0, len(chain.lengths)) > 0
+    annotated, agreeing = _gold_paths(chain, gold, ambiguous)
     weights = annotated.astype(np.float64)
     passes = forward_backward(chain)
-    losses, gradient = passes.log_z, passes.counts(weights)
-    compatible = compatible_tags(gold, ambiguous, chain.emissions.shape[1])
-    if compatible is None:
+    losses, gradient = passes.log_z, passes.expected_counts(weights)
+    if agreeing is None:
         losses = losses - path_score(chain, gold)
         subtract_path(gradient, gold, weights)
     else:
-        agree = forward_backward(chain._replace(emissions=clamp(chain.emissions, compatible)))
+        agree = forward_backward(agreeing)
         losses = losses - agree.log_z
-        gradient = gradient.map(np.subtract, agree.counts(weights))
+        gradient = gradient.map(np.subtract, agree.expected_counts(weights))
     losses = np.where(annotated, np.maximum(losses, 0.0), 0.0)  # below 0 by rounding
     if negatives:
         more, d_more = _negative_spans(chain, negatives)
         losses, gradient = losses + more, gradient.map(np.add, d_more)
-    return losses, gradient.like(chain)
+    return losses, gradient.astype_of(chain)
 
 
 def negative_log_likelihood(chain: Chain, gold: Ints, ambiguous: Bools | None = None) -> Floats:
@@ -91,13 +88,8 @@ def negative_log_likelihood(chain: Chain, gold: Ints, ambiguous: Bools | None = 
     Returns:
         The loss of each doc: (B,), 0 without annotation.
     """
-    annotated = sum_by(chain.doc_of, gold >= 0, len(chain.lengths)) > 0
-    compatible = compatible_tags(gold, ambiguous, chain.emissions.shape[1])
-    if compatible is None:
-        agree = path_score(chain, gold)
-    else:
-        clamped = chain._replace(emissions=clamp(chain.emissions, compatible))
-        agree = forward_backward(clamped).log_z
+    annotated, agreeing = _gold_paths(chain, gold, ambiguous)
+    agree = path_score(chain, gold) if agreeing is None else forward_backward(agreeing).log_z
     losses = forward_backward(chain).log_z - agree
     return np.where(annotated, np.maximum(losses, 0.0), 0.0)  # below 0 by rounding
 
@@ -111,32 +103,27 @@ def nll_slope(chain: Chain, gold: Ints, ambiguous: Bools | None = None) -> float
         ambiguous: The tags that the gold tag "O", 0, may stand for besides itself: (N, C), None for
             none.
     """
-    annotated = sum_by(chain.doc_of, gold >= 0, len(chain.lengths)) > 0
-    compatible = compatible_tags(gold, ambiguous, chain.emissions.shape[1])
-    if compatible is None:
+    annotated, agreeing = _gold_paths(chain, gold, ambiguous)
+    if agreeing is None:
         agree = path_score(chain, gold)
     else:
-        clamped = chain._replace(emissions=clamp(chain.emissions, compatible))
-        agree = forward_backward(clamped).expected_scores()
+        agree = forward_backward(agreeing).expected_scores()
     return float((forward_backward(chain).expected_scores() - agree)[annotated].sum())
 
 
-def compatible_tags(gold: Ints, ambiguous: Bools | None, C: int) -> Bools | None:
-    """Find the tags that agree with the gold ones: (N, C); None if only the gold ones do.
+def _gold_paths(chain: Chain, gold: Ints, ambiguous: Bools | None) -> tuple[Bools, Chain | None]:
+    """Find the docs with annotation, (B,), and restrict a chain to the tags that agree with it.
 
-    Args:
-        gold: Tags of all tokens, negative where the annotation is missing: (N,).
-        ambiguous: The tags that the gold tag "O", 0, may stand for besides itself: (N, C), None for
-            none.
-        C: The number of tags.
+    The chain is None if only the gold tags agree.
     """
+    annotated = sum_by(chain.doc_of, gold >= 0, len(chain.lengths)) > 0
     missing = gold < 0
     if ambiguous is None and not missing.any():
-        return None
-    compatible: Bools = (gold[:, None] == np.arange(C)) | missing[:, None]
+        return annotated, None
+    agree = (gold[:, None] == np.arange(chain.emissions.shape[1])) | missing[:, None]
     if ambiguous is not None:
-        compatible |= ambiguous & (gold == 0)[:, None]
-    return compatible
+        agree |= ambiguous & (gold == 0)[:, None]
+    return annotated, chain._replace(emissions=clamp(chain.emissions, agree))
 
 
 def path_score(chain: Chain, tags: Ints) -> Floats:
@@ -150,7 +137,7 @@ def path_score(chain: Chain, tags: Ints) -> Floats:
         The scores: (B,), 0 for an empty doc.
     """
     B = len(chain.lengths)
-    scores = (sum_by(doc, x[at], B) for x, (doc, at) in zip(_scores(chain), _path(chain, tags)))
+    scores = (sum_by(doc, x[at], B) for x, (doc, at) in zip(chain.scores, _path(chain, tags)))
     return np.asarray(sum(scores))
 
 
@@ -162,12 +149,8 @@ def subtract_path(counts: Chain, tags: Ints, weights: Floats) -> None:
         tags: Tags of all tokens: (N,).
         weights: Multiply the counts of the docs: (B,).
     """
-    for x, (doc, at) in zip(_scores(counts), _path(counts, tags)):
+    for x, (doc, at) in zip(counts.scores, _path(counts, tags)):
         np.subtract.at(x, at, weights[doc])
-
-
-def _scores(chain: Chain) -> tuple[NDArray[np.floating], ...]:
-    return chain.emissions, *chain[2:]
 
 
 def _path(chain: Chain, tags: Ints) -> list[tuple[Ints, tuple[Ints, ...]]]:
@@ -182,7 +165,7 @@ def _path(chain: Chain, tags: Ints) -> list[tuple[Ints, tuple[Ints, ...]]]:
         (first, (tags[first],)),
         (last, (tags[last],)),
     )
-    own = [((doc[rows], *at) if chain.has_own else at) for rows, at in kinds]
+    own = [((doc[rows], *at) if chain.per_doc else at) for rows, at in kinds]
     docs = doc, doc[follow], doc[first], doc[last]
     return [*zip(docs, ((np.arange(len(tags)), tags), *own))]
 
@@ -196,7 +179,7 @@ def _negative_spans(chain: Chain, negatives: Sequence[NegativeSpan]) -> tuple[Fl
     negatives gives alpha and beta.
     """
     docs, doc = np.unique([span.doc for span in negatives], return_inverse=True)
-    exact = chain.select(docs).map(lambda scores: scores.astype(np.float64))
+    exact = chain.select(docs).to_float64()
     passes = forward_backward(exact)
     alpha, beta = passes.log_messages()
     widths = np.array([span.allowed.shape[1] for span in negatives])
@@ -206,8 +189,8 @@ def _negative_spans(chain: Chain, negatives: Sequence[NegativeSpan]) -> tuple[Fl
     E = exact.emissions[tokens]
     E[begins] = alpha[first]
     E[ends] += beta[last]
-    zeros = np.zeros((len(widths), E.shape[1])[not exact.has_own :])
-    A = exact.transitions[doc] if exact.has_own else exact.transitions
+    zeros = np.zeros((len(widths), E.shape[1])[not exact.per_doc :])
+    A = exact.transitions[doc] if exact.per_doc else exact.transitions
     windows = Chain(E, widths, A, zeros, zeros)
     span_of = np.repeat(np.arange(len(widths)), [len(span.allowed) for span in negatives])
     allowed = np.concatenate([span.allowed.reshape(-1, E.shape[1]) for span in negatives])
@@ -221,7 +204,7 @@ def _negative_spans(chain: Chain, negatives: Sequence[NegativeSpan]) -> tuple[Fl
     total = sum_by(span_of, shares, len(widths))
     losses = sum_by(docs[doc], whole.log_z - largest - np.log(total), len(chain.lengths))
 
-    d_whole, d_parts = whole.counts(), of_parts.counts(shares / total[span_of])
+    d_whole, d_parts = whole.expected_counts(), of_parts.expected_counts(shares / total[span_of])
     d_windows = d_whole.emissions
     np.subtract.at(d_windows, ranges(begins[span_of], widths[span_of]), d_parts.emissions)
     d_alpha, d_beta, d_inner = (np.zeros(exact.emissions.shape) for _ in range(3))
@@ -231,7 +214,7 @@ def _negative_spans(chain: Chain, negatives: Sequence[NegativeSpan]) -> tuple[Fl
     np.add.at(d_inner, tokens, d_windows)
     gradient = passes.message_gradient(d_alpha, d_beta)
     gradient = gradient._replace(emissions=gradient.emissions + d_inner)
-    if exact.has_own:
+    if exact.per_doc:
         np.add.at(gradient.transitions, doc, d_whole.transitions)
         np.subtract.at(gradient.transitions, doc[span_of], d_parts.transitions)
     else:
@@ -242,11 +225,10 @@ def _negative_spans(chain: Chain, negatives: Sequence[NegativeSpan]) -> tuple[Fl
 class ExpectedCounts(NamedTuple):
     """What a distribution over tag sequences says of the potentials of another one.
 
-    Those of a mixture are the means of those of its parts, and so is its entropy here.
-
     Attributes:
         counts: The expected counts of tags and transitions, as a chain.
-        entropy: Of the tag sequences, in nats, summed over docs.
+        entropy: Of the tag sequences, in nats, summed over docs. For a mixture, it is the mean of
+            the entropies of its parts, not the entropy of the mixture.
     """
 
     counts: Chain
@@ -256,7 +238,7 @@ class ExpectedCounts(NamedTuple):
 def expected_counts(chain: Chain) -> ExpectedCounts:
     """Compute the expected counts of tags and transitions, and the entropy, of a batch."""
     passes = forward_backward(chain)
-    return ExpectedCounts(passes.counts(), float(passes.entropy().sum()))
+    return ExpectedCounts(passes.expected_counts(), float(passes.entropy().sum()))
 
 
 def mixture(parts: Sequence[ExpectedCounts]) -> ExpectedCounts:
@@ -283,8 +265,9 @@ def divergence(chain: Chain, teacher: ExpectedCounts) -> tuple[float, Chain]:
     Source: Hinton, Vinyals and Dean (2015), arXiv:1503.02531, for a softmax.
     """
     passes, counts = forward_backward(chain), teacher.counts
-    if counts.has_own and not chain.has_own:
-        counts = counts._replace(**{name: getattr(counts, name).sum(0) for name in SHARED})
-    expected = sum(float((x * p).sum()) for x, p in zip(_scores(chain), _scores(counts)))
+    if counts.per_doc and not chain.per_doc:
+        summed = (x.sum(0) for x in counts.transition_scores)
+        counts = Chain(counts.emissions, counts.lengths, *summed)
+    expected = sum(float((x * p).sum()) for x, p in zip(chain.scores, counts.scores))
     loss = float(passes.log_z.sum()) - expected - teacher.entropy
-    return loss, passes.counts().map(np.subtract, counts)
+    return loss, passes.expected_counts().map(np.subtract, counts)

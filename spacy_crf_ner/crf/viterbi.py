@@ -32,28 +32,30 @@ def viterbi(chain: Chain) -> Ints:
     result = np.zeros(len(E), dtype=np.int64)
     if not len(E):
         return result
-    if chain.has_own:
-        A, start, end = (x[order.docs] for x in chain[2:])
+    if chain.per_doc:
+        A, start, end = (x[order.docs] for x in chain.transition_scores)
     best = E[order.rows]  # becomes the scores of the best path to each tag
     best[order.steps[0]] += start
     reached, of_step = best[order.steps[0]].T, [best[now].T for now in order.steps]
-    size = width = 0
+    allocated = running = 0
     # Function calls cost more than the additions for a token. So there are few calls, all in place,
-    # and docs that have ended are computed until there are many of them.
-    for t, (here, n) in enumerate(zip(of_step[1:], order.counts[1:])):
-        if n != width:
-            if not 0.8 * size <= n <= size:
-                size, (leave, moved, highest) = n, _scratch(A, n)
-                highest[:] = reached[:, :n]
-                reached, left = highest, highest[:, None]
-            width, of_docs = n, reached[:, :n]
-        np.copyto(moved, left)
+    # and docs that have ended are computed until a fifth of those in memory has. Arrays are
+    # tag-major: `reached` (C, docs) has the best scores so far, and `moved` (C, C, docs), indexed
+    # [from, to, doc], these plus the scores of transitions.
+    for t, (here, n) in enumerate(zip(of_step[1:], order.n_docs[1:])):
+        if n != running:
+            if not 0.8 * allocated <= n <= allocated:
+                allocated, (leave, moved, memory) = n, _scratch(A, n)
+                memory[:] = reached[:, :n]
+                reached, leaving = memory, memory[:, None]
+            running, of_running = n, reached[:, :n]
+        np.copyto(moved, leaving)
         np.add(moved, leave, moved)
         np.maximum.reduce(moved, axis=0, out=reached)
-        np.add(of_docs, here, of_docs)
+        np.add(of_running, here, of_running)
         if t % RESCALE == 0:
             reached -= reached.max(axis=0)
-        here[:] = of_docs
+        here[:] = of_running
 
     final = best[order.last] + end  # (D, C)
     tags = np.empty(len(E), dtype=np.int64)
@@ -62,8 +64,8 @@ def viterbi(chain: Chain) -> Ints:
     arrive = np.ascontiguousarray(A.swapaxes(-1, -2)).reshape(-1, A.shape[-1])
     of_doc = np.arange(len(final)) * A.shape[-1]
     scratch = np.empty_like(final)
-    for before, now, n in reversed([*zip(order.steps, order.steps[1:], order.counts[1:])]):
-        after = tags[now] + of_doc[:n] if chain.has_own else tags[now]
+    for before, now, n in reversed([*zip(order.steps, order.steps[1:], order.n_docs[1:])]):
+        after = tags[now] + of_doc[:n] if chain.per_doc else tags[now]
         came = arrive.take(after, axis=0, out=scratch[:n], mode="clip")
         came += best[before][:n]
         came.argmax(axis=1, out=tags[before][:n])
@@ -103,16 +105,16 @@ def trellis(chain: Chain) -> tuple[Floats, Ints]:
         previous tag on that path, (N, C) int64, -1 if there is none.
     """
     if chain.lengths.max(initial=0) > LONG:
-        chain = chain.map(lambda scores: scores.astype(np.float64))
+        chain = chain.to_float64()
     order = TimeMajor(chain.lengths)
-    A, start = (x[order.docs] if chain.has_own else x for x in chain[2:4])
+    A, start = (x[order.docs] if chain.per_doc else x for x in chain[2:4])
     best = chain.emissions[order.rows]
     pointers = np.full(best.shape, -1)
-    for t, (now, n) in enumerate(zip(order.steps, order.counts)):
+    for t, (now, n) in enumerate(zip(order.steps, order.n_docs)):
         if t == 0:
             best[now] += start
             continue
-        moved = best[order.steps[t - 1]][:n, :, None] + (A[:n] if chain.has_own else A)  # (n, C, C)
+        moved = best[order.steps[t - 1]][:n, :, None] + (A[:n] if chain.per_doc else A)  # (n, C, C)
         pointers[now] = moved.argmax(1)
         best[now] += moved.max(1)
     unreached = best <= FORBIDDEN / 2
@@ -140,15 +142,15 @@ def nbest(chain: Chain, n: int) -> tuple[Ints, Floats]:
     """
     if n < 1:
         raise ValueError(f"n: expected 1 or more, got {n}.")
-    chain = chain.map(lambda scores: scores.astype(np.float64))
+    chain = chain.to_float64()
     order, C = TimeMajor(chain.lengths), chain.emissions.shape[1]
     E = chain.emissions[order.rows]
-    A, start, end = (x[order.docs] if chain.has_own else x[None] for x in chain[2:])
+    A, start, end = (x[order.docs] if chain.per_doc else x[None] for x in chain.transition_scores)
     arrive = A.swapaxes(-1, -2).repeat(n, axis=-1)  # (D or 1, C, C * n), [doc, to, from]
     best = np.full((len(order.docs), C, n), -np.inf, E.dtype)
     best[:, :, 0] = start  # one path to each first tag
     backpointers = []  # previous tag and rank, as tag * n + rank: (docs, C * n) for each token
-    for t, (now, docs) in enumerate(zip(order.steps, order.counts)):
+    for t, (now, docs) in enumerate(zip(order.steps, order.n_docs)):
         if t:
             reached = best[:docs].reshape(docs, 1, C * n) + arrive[:docs]
             best[:docs], previous = _highest(reached, n)
@@ -157,7 +159,7 @@ def nbest(chain: Chain, n: int) -> tuple[Ints, Floats]:
     ranked, state = _highest((best + end[:, :, None]).reshape(-1, C * n), n)
     tags = np.zeros((n, len(E)), dtype=np.int64)
     for t in range(len(order.steps) - 1, -1, -1):
-        here = state[: order.counts[t]]
+        here = state[: order.n_docs[t]]
         tags[:, order.rows[order.steps[t]]] = here.T // n
         if t:
             here[:] = np.take_along_axis(backpointers[t - 1], here, 1)

@@ -197,7 +197,7 @@ def _write_potentials(
         # The transitions of a softmax decoder are constants.
         learned = [
             (y, to_device(to_tensor(dy), y.device))
-            for y, dy in zip(outputs, (dY.emissions, *dY[2:]))
+            for y, dy in zip(outputs, dY.scores)
             if y.requires_grad
         ]
         return ArgsKwargs(

@@ -249,7 +249,7 @@ def log_likelihoods_of(pipe: Component, doc: Doc, golds: Iterable[Doc]) -> Itera
 def _losses(likelihood: Batch, temperature: float) -> NDArray[np.float64]:
     """Return the negative log likelihoods of chains at a temperature."""
     chain, gold, ambiguous = likelihood
-    return crf.negative_log_likelihood(chain.at(temperature), gold, ambiguous)
+    return crf.negative_log_likelihood(chain.divided_by(temperature), gold, ambiguous)
 
 
 def _possible(gold: NDArray[np.int64], scores: crf.Chain) -> NDArray[np.int64]:

@@ -239,7 +239,7 @@ class LabelEncoding:
         self, scores: Chain
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
         """Return the scores of transitions, start and end, and the legal transitions."""
-        A, start, end = (array.copy() for array in scores[2:])
+        A, start, end = (array.copy() for array in scores.transition_scores)
         A[TAG_OUTSIDE, TAG_OUTSIDE] = start[TAG_OUTSIDE] = end[TAG_OUTSIDE] = 0.0
         label = self.tags.label_of
         # Entities of different labels do not follow each other in a chain.

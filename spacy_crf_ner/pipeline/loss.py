@@ -49,13 +49,13 @@ def gold_loss(
         for teacher in teachers:
             teacher.check_tag_spec(pipe.labels, pipe.overlap, pipe.max_nesting, f"[{pipe.name}]")
         counts = mixture_counts(targets, pipe.labels, encoding.tags.name, pipe.encoding_of)
-        divergence, d_divergence = crf.divergence(chains.at(temperature), counts)
+        divergence, d_divergence = crf.divergence(chains.divided_by(temperature), counts)
         loss = (1 - weight) * loss + weight * temperature**2 * divergence
         # The scores were divided by the temperature.
         d_chains = d_chains.map(
             lambda d, d_div: (1 - weight) * d + weight * temperature * d_div, d_divergence
         )
-    return loss, backprop(d_chains.like(scores))
+    return loss, backprop(d_chains.astype_of(scores))
 
 
 def rehearsal_loss(
@@ -78,11 +78,10 @@ def rehearsal_loss(
     before, _ = encoding.split(encoding.extend(teacher, scores))
     now, backprop = encoding.split(scores)
     C, known = len(encoding.scheme.tags), np.arange(before.emissions.shape[1])
-    before, now = (
-        forbid_labels(encoding, each.at(1.0), left_out) for each in (before, now.select_tags(known))
-    )
+    now = now.select_tags(known)
+    before, now = (forbid_labels(encoding, each.to_float64(), left_out) for each in (before, now))
     if is_constrained(pipe.model):
         legal = encoding.scheme.constraints.first_tags(len(known))
         before, now = (crf.constrain(each, *legal) for each in (before, now))
     divergence, d_now = crf.divergence(now, crf.expected_counts(before))
-    return divergence, backprop(d_now.sum_tags(known, C).like(scores))
+    return divergence, backprop(d_now.sum_tags(known, C).astype_of(scores))

@@ -165,7 +165,9 @@ class Posterior:
         """The forward-backward pass at the temperature, for all probabilities."""
         if self._temperature == 1.0:
             return crf.forward_backward(self._chain)
-        return crf.forward_backward(self._constrained(self._potentials.at(self._temperature)))
+        return crf.forward_backward(
+            self._constrained(self._potentials.divided_by(self._temperature))
+        )
 
     @cached_property
     def _chain(self) -> crf.Chain:

@@ -286,6 +286,6 @@ def teacher_scores(
         InputError: For docs that the component cannot read.
     """
     potentials = pipe.potentials(docs)
-    E, _, A, start, end = potentials.at(pipe.temperature).like(potentials)
+    E, _, A, start, end = potentials.divided_by(pipe.temperature).astype_of(potentials)
     kind = pipe.encoding.tags.name, pipe.labels, pipe.overlap, pipe.max_nesting
     return Teacher(*kind, A, start, end), np.split(E, potentials.lengths.cumsum()[:-1])

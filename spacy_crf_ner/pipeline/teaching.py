@@ -169,7 +169,7 @@ def mixture_counts(
         encoding = chains_of(teacher.scheme, labels)
         own = encoding.scheme
         chain, _ = encoding.split(_potentials(targets, k, labels, chains_of))
-        chain = chain.at(targets[0].temperature)
+        chain = chain.divided_by(targets[0].temperature)
         if own.name == student.name:
             parts.append(crf.expected_counts(crf.constrain(chain, *own.constraints)))
         else:
@@ -197,10 +197,8 @@ def _potentials(
     E = np.concatenate([each.emissions for each in found])
     lengths = np.concatenate([each.lengths for each in found])
     teacher_of = np.repeat(np.arange(len(found)), [len(each.lengths) for each in found])
-    kinds = (
-        np.stack(of_teachers)[teacher_of] for of_teachers in zip(*(each[2:] for each in found))
-    )
-    return crf.Chain(E, lengths, *kinds)
+    of_kinds = zip(*(each.transition_scores for each in found))
+    return crf.Chain(E, lengths, *(np.stack(scores)[teacher_of] for scores in of_kinds))
 
 
 def probable_entities(doc: Doc, target: DistillTarget, chains_of: ChainsOf) -> list[SpanOffsets]:

@@ -36,7 +36,7 @@ def fit_temperature(batches: Sequence[Batch], entities: int) -> float:
         """Differentiate the negative log posterior by the temperature's logarithm."""
         temperature = math.exp(log_temperature)
         slopes = (
-            crf.nll_slope(chain.at(temperature), gold, ambiguous)
+            crf.nll_slope(chain.divided_by(temperature), gold, ambiguous)
             for chain, gold, ambiguous in batches
         )
         return log_temperature / VARIANCE - sum(slopes)

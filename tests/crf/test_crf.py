@@ -44,15 +44,6 @@ def marginals(chain: Chain) -> np.ndarray:
     return forward_backward(chain).marginals()
 
 
-def exact(chain: Chain) -> Chain:
-    return chain.map(lambda scores: scores.astype(np.float64))
-
-
-def scores_of(chain: Chain) -> tuple[np.ndarray, ...]:
-    """Emissions, transitions, start and end."""
-    return chain.emissions, *chain[2:]
-
-
 def by_doc(values: np.ndarray, chain: Chain) -> list[np.ndarray]:
     return np.split(values, np.cumsum(chain.lengths)[:-1]) if len(chain.lengths) else []
 
@@ -136,7 +127,7 @@ def test_viterbi_ties_choose_lowest_tag(case: Case) -> None:
 
 def enumerated_counts(case: Case, weights: np.ndarray) -> tuple[Tensor, ...]:
     """Differentiate the enumerated log partitions of docs with a legal path."""
-    leaves = [torch.from_numpy(x).double().requires_grad_() for x in scores_of(case.free)]
+    leaves = [torch.from_numpy(x).double().requires_grad_() for x in case.free.scores]
     total = torch.zeros((), dtype=torch.float64)
     for b, rows in enumerate(case.rows):
         paths, scores = scored_paths(leaves[0][rows], *leaves[1:])
@@ -158,7 +149,7 @@ def test_expected_counts_match_gradients_of_the_enumeration(
         weights = np.random.default_rng(seed).normal(size=len(case.lengths))
         legal = [len(case.legal_paths(b)[1]) > 0 for b in range(len(case.lengths))]
         weights *= legal
-        found = scores_of(forward_backward(case.chain).counts(weights))
+        found = forward_backward(case.chain).expected_counts(weights).scores
         for counts, expected in zip(found, enumerated_counts(case, weights), strict=True):
             assert_allclose(counts, expected, atol=1e-7, rtol=1e-7)
 
@@ -168,7 +159,11 @@ def test_expected_counts_match_gradients_of_the_enumeration(
 @given(cases())
 def test_scores_and_counts_are_finite(case: Case) -> None:
     tags, passes = viterbi(case.chain), forward_backward(case.chain)
-    for values in (passes.log_z, path_score(case.chain, tags), *scores_of(passes.counts())):
+    for values in (
+        passes.log_z,
+        path_score(case.chain, tags),
+        *passes.expected_counts().scores,
+    ):
         assert np.isfinite(values).all()
 
 
@@ -222,7 +217,7 @@ def test_loss_and_gradients_agree_with_torchcrf(seed: int) -> None:
     expected, expected_gradients = torchcrf_loss(oracle, chain, tags)
     losses, gradient = nll_with_gradient(chain, tags)
     assert_allclose(losses, expected, atol=1e-4, rtol=1e-5)
-    for found, grad in zip(scores_of(gradient), expected_gradients, strict=True):
+    for found, grad in zip(gradient.scores, expected_gradients, strict=True):
         assert found.dtype == np.float32
         assert_allclose(found, grad, atol=1e-4, rtol=1e-4)
 
@@ -247,7 +242,7 @@ def test_a_large_batch_agrees_with_torchcrf() -> None:
     expected, expected_gradients = torchcrf_loss(oracle, chain, tags)
     losses, gradient = nll_with_gradient(chain, tags)
     assert_allclose(losses, expected, rtol=1e-10, atol=1e-8)
-    for found, grad in zip(scores_of(gradient), expected_gradients, strict=True):
+    for found, grad in zip(gradient.scores, expected_gradients, strict=True):
         assert_allclose(found, grad, rtol=1e-8, atol=1e-10)
     with torch.no_grad():
         best = oracle.decode(*padded(chain, chain.emissions))
@@ -279,7 +274,7 @@ def test_log_partition_with_constant_added_to_token_shifts_by_constant(
 ) -> None:
     if not len(case.free.emissions):
         return
-    chain = exact(case.free)
+    chain = case.free.to_float64()
     token = data.draw(st.integers(0, len(chain.emissions) - 1))
     emissions = chain.emissions.copy()
     emissions[token] += constant
@@ -399,7 +394,7 @@ def test_time_major_order_matches_torch_pack_padded_sequence(lengths: list[int])
     order = TimeMajor(np.array(lengths))
     parts = [part for part in emissions.split(lengths) if len(part)]
     theirs = torch.nn.utils.rnn.pack_sequence(parts, enforce_sorted=False)
-    assert order.counts == theirs.batch_sizes.tolist()
+    assert order.n_docs == theirs.batch_sizes.tolist()
     # Docs of one length may come in either order: what is compared are their sets of scores.
     rows = emissions[order.rows].tolist()
     assert sorted(rows) == sorted(theirs.data.tolist())
@@ -439,7 +434,11 @@ def test_scaled_forward_backward_matches_log_space(scale: float, own: bool) -> N
     assert_allclose(scaled.marginals(), logs.marginals(), rtol=1e-8, atol=1e-12)
     assert_allclose(scaled.expected_scores(), logs.expected_scores(), rtol=1e-9, atol=1e-9)
     weights = np.linspace(-1, 2, len(chain.lengths))
-    pairs = zip(scores_of(scaled.counts(weights)), scores_of(logs.counts(weights)), strict=True)
+    pairs = zip(
+        scaled.expected_counts(weights).scores,
+        logs.expected_counts(weights).scores,
+        strict=True,
+    )
     for found, expected in pairs:
         assert_allclose(found, expected, rtol=1e-8, atol=1e-12)
 
@@ -480,7 +479,7 @@ def test_log_partition_and_marginals_with_underflow_are_exact(differences: list[
 def test_expected_counts_of_float32_input_are_exact() -> None:
     """Half of all paths' weight is where alpha is e^-150, and beta e^150."""
     chain = two_lanes([-150.0, 150.0]).map(lambda scores: scores.astype(np.float32))
-    assert_allclose(forward_backward(chain).counts().emissions, np.full((2, 2), 0.5))
+    assert_allclose(forward_backward(chain).expected_counts().emissions, np.full((2, 2), 0.5))
 
 
 def test_log_partition_with_unreachable_tags_does_not_overflow() -> None:
@@ -496,7 +495,7 @@ def test_marginals_of_a_long_doc_with_large_scores_sum_to_one() -> None:
     rng, T = np.random.default_rng(0), 100_000
     E, A = rng.normal(0, 1000, (T, 3)), rng.normal(0, 1000, (3, 3))
     passes = forward_backward(Chain(E, np.array([T]), A, A[0], A[1]))
-    counts = passes.counts()
+    counts = passes.expected_counts()
     assert_allclose(passes.marginals().sum(1), 1.0, rtol=1e-12)
     assert counts.transitions.sum() == pytest.approx(T - 1, rel=1e-12)
 
@@ -529,7 +528,7 @@ def test_per_doc_transitions_match_single_docs(scale: float, lengths: Sequence[i
     batch = Chain(E, np.array(lengths), A, start, end)
     weights, tags = rng.normal(size=B), rng.integers(0, C, N)
     passes, gradient = forward_backward(batch), nll_with_gradient(batch, tags)[1]
-    counts, (ranked, scores) = passes.counts(weights), nbest(batch, 3)
+    counts, (ranked, scores) = passes.expected_counts(weights), nbest(batch, 3)
     of_trellis = trellis(batch)
     ends = np.cumsum(lengths)
     for b, n in enumerate(lengths):
@@ -539,7 +538,7 @@ def test_per_doc_transitions_match_single_docs(scale: float, lengths: Sequence[i
         assert_allclose(passes.log_z[b], single.log_z[0], rtol=1e-10)
         assert_allclose(passes.entropy()[b], single.entropy()[0], **close)
         assert_allclose(path_score(batch, tags)[b], path_score(alone, tags[rows])[0], rtol=1e-12)
-        found = single.counts(weights[b : b + 1])
+        found = single.expected_counts(weights[b : b + 1])
         assert_allclose(counts.emissions[rows], found.emissions, **close)
         of_gold = nll_with_gradient(alone, tags[rows])[1]
         assert_allclose(gradient.emissions[rows], of_gold.emissions, **close)
@@ -579,7 +578,7 @@ def test_viterbi_nbest_and_trellis_of_long_float32_doc_match_float64() -> None:
     E, A = rng.normal(0, 3, (T, C)).astype("f"), rng.normal(0, 1, (C, C)).astype("f")
     zeros = np.zeros(C, "f")
     chain = constrain(Chain(E, np.array([T]), A, zeros, zeros), *scheme.constraints)
-    expected, score = nbest(exact(chain), 1)
+    expected, score = nbest(chain.to_float64(), 1)
     assert_array_equal(viterbi(chain), expected[0])
     best, _ = trellis(chain)
     assert_allclose((best[-1] + chain.end).max(), score[0, 0], rtol=1e-12)
@@ -621,7 +620,7 @@ def test_nll_slope_matches_finite_difference(annotation: str, scale: float) -> N
         ambiguous = rng.random(chain.emissions.shape) < 0.3
 
     def loss(x: float) -> float:
-        return float(negative_log_likelihood(chain.at(1 / (1 + x)), gold, ambiguous).sum())
+        return float(negative_log_likelihood(chain.divided_by(1 / (1 + x)), gold, ambiguous).sum())
 
     h = 1e-5
     slope = (loss(h) - loss(-h)) / (2 * h)

@@ -693,7 +693,7 @@ def test_nbest_of_long_doc_has_finite_log_probability(trained: Language, T: int)
     best = [(ent.start, ent.end, ent.label_) for ent in ranked[0].ents]
     assert best == found(unsure(doc))
     # The best path, scored as what is predicted of all tokens at once.
-    chain = crf.constrain(ner.model.predict([doc]).at(30.0), *ner.scheme.constraints)
+    chain = crf.constrain(ner.model.predict([doc]).divided_by(30.0), *ner.scheme.constraints)
     (loss,) = crf.negative_log_likelihood(chain, ner.trellis(doc).path)
     assert log_ps[0] == pytest.approx(-loss, abs=1e-6)
 
