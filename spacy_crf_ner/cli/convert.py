@@ -173,6 +173,11 @@ def convert(
             f"OUTPUT is missing: got {output} alone. Name the input, then the output, as in "
             "spacy-crf-ner convert corpus.jsonl corpus."
         )
+    if str(output) == "-" or (output.exists() and not (output.is_file() or output.is_dir())):
+        raise InputError(
+            f"{output}: expected a folder or the name of a file, got a stream. Convert to a file, "
+            "as all.jsonl, and pass it on: cat all.jsonl."
+        )
     if hub is not None and inputs:
         raise InputError("convert: expected INPUT, or --hub NAME, got both of them.")
     chosen = {"token_column": _column(token_column), "tag_column": _column(tag_column)}

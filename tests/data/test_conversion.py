@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import random
 import re
 from collections.abc import Iterator
@@ -1000,6 +1001,19 @@ def test_convert_command_prints_counts_and_messages(tmp_path: Path) -> None:
     assert "Repaired: tags 2" in output
     assert f"{path}, line 7: expected a token and a tag" in output
     assert "entities.[red] 2" in output
+
+
+@pytest.mark.parametrize("kind", ["-", "device", "pipe"])
+def test_convert_command_refuses_a_stream_at_once(kind: str, tmp_path: Path) -> None:
+    """Opening a pipe that nobody reads would never end; replacing it would remove it."""
+    (tmp_path / "a.conll").write_text("Hanoi B-GPE\n")
+    output = {"-": "-", "device": os.devnull, "pipe": str(tmp_path / "pipe")}[kind]
+    if kind == "pipe":
+        os.mkfifo(output)
+    result = CliRunner().invoke(app, ["convert", str(tmp_path / "a.conll"), output])
+    assert result.exit_code == 1
+    assert f"{output}: expected a folder or the name of a file, got a stream" in result.output
+    assert kind == "-" or Path(output).exists()
 
 
 def test_convert_command_accepts_several_inputs_and_columns(tmp_path: Path, nlp: Language) -> None:
