@@ -173,7 +173,8 @@ def convert(
             f"OUTPUT is missing: got {output} alone. Name the input, then the output, as in "
             "spacy-crf-ner convert corpus.jsonl corpus."
         )
-    if str(output) == "-" or (output.exists() and not (output.is_file() or output.is_dir())):
+    is_special = output.exists() and not (output.is_file() or output.is_dir())
+    if str(output) == "-" or is_special or output.parts[:2] == ("/", "dev"):
         raise InputError(
             f"{output}: expected a folder or the name of a file, got a stream. Convert to a file, "
             "as all.jsonl, and pass it on: cat all.jsonl."

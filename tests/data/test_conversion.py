@@ -1003,11 +1003,12 @@ def test_convert_command_prints_counts_and_messages(tmp_path: Path) -> None:
     assert "entities.[red] 2" in output
 
 
-@pytest.mark.parametrize("kind", ["-", "device", "pipe"])
+@pytest.mark.parametrize("kind", ["-", "device", "stdout", "pipe"])
 def test_convert_command_refuses_a_stream_at_once(kind: str, tmp_path: Path) -> None:
     """Opening a pipe that nobody reads would never end; replacing it would remove it."""
     (tmp_path / "a.conll").write_text("Hanoi B-GPE\n")
-    output = {"-": "-", "device": os.devnull, "pipe": str(tmp_path / "pipe")}[kind]
+    outputs = {"-": "-", "device": os.devnull, "stdout": "/dev/stdout"}  # which may be a file
+    output = outputs.get(kind, str(tmp_path / "pipe"))
     if kind == "pipe":
         os.mkfifo(output)
     result = CliRunner().invoke(app, ["convert", str(tmp_path / "a.conll"), output])
