@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from math import inf, isfinite
 from typing import Any, NamedTuple
 
+import numpy as np
 from thinc.api import Config
 
 from ..input_error import InputError
@@ -86,12 +87,12 @@ SETTINGS = {
     "incorrect_spans_key": Setting(_is_key, "a string or None"),
     "overwrite": _SWITCH,
 }
-# What is fitted to held-out docs, and no config has: it is saved with the weights.
+# What is fitted to held-out docs, and no config has: it is saved with the weights, in ten decimals.
 FITS = {
     "temperature": Setting(lambda t: 1e-6 <= t < inf, "a finite number from 1e-6", 1.0),
-    "platt_slope": Setting(lambda a: 0.0 < a < inf, "a finite number over 0", 1.0),
+    "platt_slope": Setting(lambda a: 1e-6 <= a < inf, "a finite number from 1e-6", 1.0),
     "platt_intercept": Setting(isfinite, "a finite number", 0.0),
-    "platt_ceiling": Setting(lambda c: 0.0 < c <= 1.0, "a number over 0.0, up to 1.0", 1.0),
+    "platt_ceiling": Setting(lambda c: 1e-6 <= c <= 1.0, "a number from 1e-6 to 1.0", 1.0),
     "calibrated_on": Setting(
         lambda n: n is None or (type(n) is int and n >= 0), "a number of entities"
     ),
@@ -113,7 +114,9 @@ class FrozenDict(dict[str, Any]):
 
 
 def checked(name: str, value: Any, component: str) -> Any:
-    """Return a valid value of an attribute, as a component keeps it: lists and dicts are read-only.
+    """Return a valid value of an attribute, as a component keeps and saves it.
+
+    Lists and dicts are read-only; numbers of numpy, which cannot be saved, become those of Python.
 
     Args:
         name: The name of a setting, of a fit, or of any other attribute, which may have any value.
@@ -126,8 +129,7 @@ def checked(name: str, value: Any, component: str) -> Any:
     setting = SETTINGS.get(name) or FITS.get(name)
     if setting is None:
         return value
-    if value is None:
-        value = setting.unset
+    value = setting.unset if value is None else _to_python(value)
     try:
         is_valid = setting.is_valid(value)
     except (TypeError, AttributeError):  # of another type
@@ -137,6 +139,13 @@ def checked(name: str, value: Any, component: str) -> Any:
     if isinstance(value, list):
         return tuple(value)
     return FrozenDict(value) if isinstance(value, Mapping) else value
+
+
+def _to_python(value: Any) -> Any:
+    """Convert a number of numpy, or those in a dict."""
+    if isinstance(value, Mapping):
+        return {key: _to_python(each) for key, each in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def current_settings(pipe: Component) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import spacy
 import srsly
@@ -105,7 +106,7 @@ def test_invalid_setting_raises_at_load_and_assignment(saved: Path) -> None:
         ner_of(nlp).temperature = -1.0
     assert ner_of(nlp).temperature == 1.0
     for slope in (0.0, math.inf):
-        with pytest.raises(InputError, match=r"platt_slope: expected a finite number over 0, got"):
+        with pytest.raises(InputError, match=r"platt_slope: expected a finite number from 1e-6"):
             ner_of(nlp).platt_slope = slope
     with pytest.raises(InputError, match=r"\[ner\] platt_intercept: expected a finite number"):
         ner_of(nlp).platt_intercept = float("nan")
@@ -207,6 +208,37 @@ def test_small_number_is_saved_exactly(saved: Path, tmp_path: Path, name: str) -
     setattr(ner_of(nlp), name, 1.23456789e-12)
     for how in ("disk", "bytes"):
         assert getattr(ner_of(stored(nlp, how, tmp_path)), name) == 1.23456789e-12
+
+
+# Numbers of numpy, and the lowest number that is allowed, which spaCy saves with ten decimals.
+NUMPY = np.float32(0.75)
+
+
+@pytest.mark.parametrize(
+    "name, value, expected",
+    [
+        ("threshold", NUMPY, 0.75),
+        ("thresholds", {"GPE": NUMPY}, {"GPE": 0.75}),
+        ("temperature", NUMPY, 0.75),
+        ("platt_intercept", NUMPY, 0.75),
+        ("calibrated_on", np.int64(3), 3),
+        ("platt_slope", 1e-6, 1e-6),
+        ("platt_ceiling", 1e-6, 1e-6),
+    ],
+)
+def test_valid_number_can_be_saved_and_loaded(
+    saved: Path, tmp_path: Path, name: str, value: Any, expected: Any
+) -> None:
+    nlp = spacy.load(saved)
+    setattr(ner_of(nlp), name, value)
+    assert getattr(ner_of(nlp), name) == expected
+    assert getattr(ner_of(stored(nlp, "disk", tmp_path)), name) == expected
+
+
+@pytest.mark.parametrize("name", ["platt_slope", "platt_ceiling"])
+def test_number_that_would_be_saved_as_zero_raises(changed: Language, name: str) -> None:
+    with pytest.raises(InputError, match=rf"\[ner\] {name}: expected .* from 1e-6"):
+        setattr(ner_of(changed), name, 1e-12)
 
 
 def test_loading_weights_without_cfg_keeps_settings(saved: Path) -> None:
