@@ -265,7 +265,7 @@ class LabelEncoding:
             )
         warnings.warn(
             f"[{self.name}] {some} gold entities are nested in more than {self.max_nesting} "
-            f"levels of their label, and {meaning}. Set more levels.",
+            f"levels of their label, and {meaning}. Set a larger max_nesting.",
             stacklevel=3,
         )
 

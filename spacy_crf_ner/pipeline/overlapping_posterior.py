@@ -26,8 +26,8 @@ class OverlappingPosterior:
 
     Args:
         posterior: Of the B * M chains, which have one label, ANY, and are not calibrated.
-        labels: The labels, and the number K of chains that each has.
-        max_nesting: The labels, and the number K of chains that each has.
+        labels: The labels.
+        max_nesting: The number K of chains of each label.
         platt: Calibrates the probabilities of entities.
         presets: Preset entities of each doc. They are not predicted in any level.
     """

@@ -36,7 +36,7 @@ class Teacher:
     Attributes:
         scheme: The name of the tag scheme.
         labels: The labels, in the order of the tags.
-        entities: "flat" or "overlapping".
+        overlap: Whether entities of different labels may overlap.
         max_nesting: The number of chains of each label.
         transitions: Scores of tag pairs, [from, to]: (C, C).
         start: Scores of first tags: (C,).

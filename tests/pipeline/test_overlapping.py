@@ -551,6 +551,7 @@ def test_entities_nested_too_deeply_warn_with_count() -> None:
     counted, later, *_ = [str(warning.message) for warning in warned]
     assert "1 of 4 gold entities" in counted and "has a recall of 75.0%" in counted
     assert "are left out" in later
+    assert counted.endswith("Set a larger max_nesting.") and later.endswith("max_nesting.")
     assert found(nlp(Doc(nlp.vocab, words=WORDS))) == sorted(nested[:2] + nested[3:])
     with pytest.warns(UserWarning, match="some gold entities are nested in more than 2 levels"):
         nlp.update([example(nlp, nested)], sgd=nlp.resume_training())  # nothing has counted them
