@@ -3,153 +3,24 @@
 There are two: `FlatEncoding` has one chain for all labels, `LabelEncoding` one or more for each
 label, so that entities may overlap. A component chooses one, and nothing else needs to know which.
 
-Axes: B docs, N tokens of a batch, T tokens of a doc, M chains of a doc, C tags of a chain.
+Both have the same methods, and so have their posteriors; only `trellis` also takes the label of a
+chain if there are several.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection
 from functools import lru_cache
-from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
-from spacy.tokens import Doc, Span
-from spacy.training import Example
 
 from .. import crf
-from ..crf import Chain, NegativeSpan
-from ..tags import SpanOffsets, TagScheme
-from .annotation import Prediction
+from ..crf import Chain
 from .flat_encoding import FlatEncoding
-from .interval_scheduling import Candidate
 from .label_encoding import LabelEncoding
 from .overlapping_posterior import OverlappingPosterior
-from .platt_scaling import PlattScaling
 from .posterior import Posterior
 
-# Both have the same methods; `trellis` also takes the label of a chain if there are several.
+Encoding = FlatEncoding | LabelEncoding
 EntityPosterior = Posterior | OverlappingPosterior
-
-
-class Encoding(Protocol):
-    """How entities are written as tags.
-
-    Attributes:
-        labels: The entity labels, in the order of the model's tags.
-        key: Gold entities are in `doc.spans[key]`, if a doc has this key; else in `doc.ents`. None
-            if entities cannot overlap.
-        scheme: The tags of one chain.
-        tags: The tags of the model, which are those of all chains.
-        added_like: The tag whose weights those of an added label are copies of; None for zeros.
-    """
-
-    labels: tuple[str, ...]
-    key: str | None
-    scheme: TagScheme
-    tags: TagScheme
-    added_like: int | None
-
-    def split(self, scores: Chain) -> tuple[Chain, Callable[[Chain], Chain]]:
-        """Return the potentials of the B * M chains, and the callback for their gradient."""
-
-    def gold(
-        self, examples: Sequence[Example]
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-        """Convert gold entities to the tags of the predicted tokens of all chains.
-
-        Returns:
-            The tag ids (N * M,), -1 where annotation is missing; and the tags that "O" may stand
-            for, bool (N * M, C), or None.
-
-        Raises:
-            InputError: For an entity of an unknown label, or with whitespace at an edge.
-        """
-
-    def negatives(self, examples: Sequence[Example], key: str | None) -> list[NegativeSpan]:
-        """Convert the negative spans in `doc.spans[key]` of gold docs; none without a key.
-
-        Raises:
-            InputError: For an unknown label, and for a span that is a gold entity.
-        """
-
-    def is_annotated(self, eg: Example) -> bool:
-        """Whether the gold doc says something about any token."""
-
-    def match_candidates(
-        self, eg: Example, candidates: Iterable[Candidate]
-    ) -> list[tuple[float, bool]]:
-        """Return the probability of each candidate, and whether it is a gold entity.
-
-        Candidates with tokens where entities of their label are not annotated are left out.
-        """
-
-    def possible_tags(self, excluded: Collection[str]) -> NDArray[np.bool_] | None:
-        """Find the tags that are not of excluded labels: bool (M, C); None for all."""
-
-    def choose(self, candidates: Sequence[Candidate], threshold: float) -> list[Candidate]:
-        """Choose compatible spans of a doc with the largest sum of probability minus threshold."""
-
-    def posterior(
-        self,
-        docs: Sequence[Doc],
-        scores: Chain,
-        overwrite: bool,
-        temperature: float,
-        platt: PlattScaling,
-        excluded: Collection[str] = (),
-    ) -> EntityPosterior:
-        """Return the posterior distribution over the entities of docs.
-
-        Args:
-            docs: B docs.
-            scores: Their potentials.
-            overwrite: Whether to ignore their preset entities.
-            temperature: Divides all scores.
-            platt: Calibrates the probabilities of spans.
-            excluded: Labels that no predicted entity has; the distribution is conditional on that.
-        """
-
-    def arrange(
-        self,
-        spans: Sequence[list[SpanOffsets]],
-        probabilities: Sequence[list[float]],
-        candidates: Sequence[list[Candidate]],
-        presets: Sequence[Sequence[Span]],
-    ) -> list[Prediction]:
-        """Divide what was found in each doc between `doc.ents` and `doc.spans`.
-
-        Args:
-            spans: The entities of each doc.
-            probabilities: Of each of them; empty if they were not computed.
-            candidates: The spans of each doc for `doc.spans`, if entities cannot overlap.
-            presets: The entities of each doc that are kept.
-        """
-
-    def warn_dropped(self, examples: Iterable[Example], count: bool = False) -> None:
-        """Warn about gold entities that the encoding cannot express.
-
-        Args:
-            examples: The examples of an update, or all of them.
-            count: Whether to give their number, and the recall of all others. Otherwise the message
-                is always the same, so that Python shows it once.
-        """
-
-    def extend(self, teacher: Chain, scores: Chain) -> Chain:
-        """Give a teacher of fewer labels what it needs to be compared with the scores."""
-
-    def select_chain(self, label: str | None) -> tuple[str, ...]:
-        """Return what `EntityPosterior.trellis` takes for the chain of a label, besides the doc.
-
-        Raises:
-            InputError: For a label where there is one chain, and for none where there are more.
-        """
-
-    def transitions(
-        self, scores: Chain
-    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-        """Return the scores of transitions (C, C), start and end (C,), and the legal transitions.
-
-        Here C is the number of tags of the model.
-        """
 
 
 @lru_cache(maxsize=64)

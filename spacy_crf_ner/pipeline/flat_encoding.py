@@ -1,4 +1,7 @@
-"""Flat entities: one chain for all labels, with at most one entity at a token."""
+"""Flat entities: one chain for all labels, with at most one entity at a token.
+
+Axes: B docs, N tokens of a batch, C tags.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
@@ -21,12 +24,20 @@ from .preset import preset_constraints
 
 
 class FlatEncoding:
-    """An `Encoding` with one chain for all labels: at most one entity at a token.
+    """One chain for all labels: at most one entity at a token.
 
     Args:
         scheme: The name of the tag scheme.
         labels: The labels.
         name: The name of the component, for messages.
+
+    Attributes:
+        labels: The entity labels, in the order of the model's tags.
+        key: Gold entities are in `doc.spans[key]`, if a doc has this key; else in `doc.ents`. None
+            if entities cannot overlap.
+        scheme: The tags of one chain.
+        tags: The tags of the model, which are those of all chains.
+        added_like: The tag whose weights those of an added label are copies of; None for zeros.
 
     Raises:
         InputError: For an unknown scheme.
@@ -45,15 +56,26 @@ class FlatEncoding:
     def gold(
         self, examples: Sequence[Example]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-        """Return the gold tags (N,), and the tags that "O" may stand for: (N, C), or None."""
+        """Convert gold entities to the tags of the predicted tokens.
+
+        Returns:
+            The tag ids (N,), -1 where annotation is missing; and the tags that "O" may stand for,
+            bool (N, C), or None.
+
+        Raises:
+            InputError: For an entity of an unknown label, or with whitespace at an edge.
+        """
         gold = [gold_tags(eg, self.scheme, self.name) for eg in examples]
         ambiguous = ambiguous_tags(examples, self.scheme)
         return fix_boundaries(np.concatenate(gold), ambiguous, [*map(len, gold)], self.scheme)
 
     def negatives(self, examples: Sequence[Example], key: str | None) -> list[NegativeSpan]:
-        """Return the negative spans in `doc.spans[key]` of gold docs.
+        """Convert the negative spans in `doc.spans[key]` of gold docs; none without a key.
 
         A span of label "O" means that at least one of its tokens is in an entity.
+
+        Raises:
+            InputError: For an unknown label, and for a span that is a gold entity.
         """
         scheme = self.scheme
         labels = *scheme.tags[:1], *scheme.labels
@@ -113,7 +135,16 @@ class FlatEncoding:
         platt: PlattScaling,
         excluded: Collection[str] = (),
     ) -> Posterior:
-        """Return the posterior distribution over the entities of docs."""
+        """Return the posterior distribution over the entities of docs.
+
+        Args:
+            docs: B docs.
+            scores: Their potentials.
+            overwrite: Whether to ignore their preset entities.
+            temperature: Divides all scores.
+            platt: Calibrates the probabilities of spans.
+            excluded: Labels that no predicted entity has; the distribution is conditional on that.
+        """
         possible = self.possible_tags(excluded)
         constraints = preset_constraints(docs, self.scheme, overwrite, possible)
         return Posterior(scores, self.scheme, constraints, temperature, platt)
@@ -125,7 +156,14 @@ class FlatEncoding:
         candidates: Sequence[list[Candidate]],
         presets: Sequence[Sequence[Span]],
     ) -> list[Prediction]:
-        """Put the entities into `doc.ents`, and the candidates into `doc.spans`."""
+        """Put the entities into `doc.ents`, and the candidates into `doc.spans`.
+
+        Args:
+            spans: The entities of each doc.
+            probabilities: Of each of them; empty if they were not computed.
+            candidates: The spans of each doc for `doc.spans`, if entities cannot overlap.
+            presets: The entities of each doc that are kept.
+        """
         return [Prediction(*of_doc) for of_doc in zip(spans, probabilities, candidates)]
 
     def warn_dropped(self, examples: Iterable[Example], count: bool = False) -> None:
@@ -136,7 +174,7 @@ class FlatEncoding:
         return teacher
 
     def select_chain(self, label: str | None) -> tuple[str, ...]:
-        """Return nothing: there is one chain; raise InputError for a label."""
+        """Return what `trellis` takes for the chain of a label, nothing; InputError for a label."""
         if label is not None:
             raise InputError(
                 f"[{self.name}] label: expected no label, got {label!r}. Leave it out: entities "
@@ -147,5 +185,5 @@ class FlatEncoding:
     def transitions(
         self, scores: Chain
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-        """Return the scores of transitions, start and end, and the legal transitions."""
+        """Return the scores of transitions (C, C), start and end (C,), and the legal ones."""
         return scores.transitions, scores.start, scores.end, self.scheme.constraints.transitions

@@ -43,7 +43,9 @@ from .preset import Preset, preset_constraints
 
 
 class LabelEncoding:
-    """An `Encoding` with K chains for each label: entities of different labels may overlap.
+    """K chains for each label: entities of different labels may overlap.
+
+    The attributes and methods are those of `FlatEncoding`.
 
     Args:
         scheme: The name of the tag scheme.
@@ -247,7 +249,13 @@ class LabelEncoding:
         return A, start, end, self.tags.constraints.transitions & in_a_chain
 
     def warn_dropped(self, examples: Iterable[Example], count: bool = False) -> None:
-        """Warn about gold entities that need more levels; with their number if `count` is set."""
+        """Warn about gold entities that need more levels.
+
+        Args:
+            examples: The examples of an update, or all of them.
+            count: Whether to give their number, and the recall of all others. Otherwise the message
+                is always the same, so that Python shows it once.
+        """
         total = lost = 0
         for eg in examples:
             by_label = _by_label(gold_entities(eg.reference, self.key))
