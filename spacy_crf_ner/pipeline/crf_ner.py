@@ -86,6 +86,10 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         InputError: For an unknown scheme, and for settings out of their range.
     """
 
+    name: str
+    model: Model[list[Doc], Chain]
+    cfg: dict[str, Any]  # what is saved
+
     def __init__(
         self,
         nlp: Language,
@@ -125,7 +129,8 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         self.platt_intercept, self.platt_ceiling = 0.0, 1.0
         self.calibrated_on: int | None = None
         self.seen_texts = SeenTexts(self.cfg, name)
-        self._rehearsal_model, self.computed = None, None
+        self._rehearsal_model = None
+        self.computed: network.ComputedPotentials | None = None
         self._check_learning_rate, self._trains_transformer = LearningRateCheck(name), False
         add_confidence_extension()
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..crf import Chain
 from ..crf.chain import ranges
+from ..tags import TAG_OUTSIDE
 
 
 def split(potentials: Chain, n: int) -> tuple[Chain, Callable[[Chain], Chain]]:
@@ -28,50 +29,28 @@ def split(potentials: Chain, n: int) -> tuple[Chain, Callable[[Chain], Chain]]:
         the gradient for them and returns that for the given ones, if docs share transitions.
     """
     E, lengths, A, start, end = potentials
-    B, M, docs = len(lengths), (start.shape[-1] - 1) // (n - 1), start.shape[:-1]
+    B, M = len(lengths), (start.shape[-1] - 1) // (n - 1)
     of_chains = np.repeat(lengths, M)
-    # For each row, its token among all N, and its label.
-    token = ranges(np.repeat(potentials.begins, M), of_chains)
-    source = token * M + np.repeat(np.tile(np.arange(M), B), of_chains)
+    # For each row its token among all N, and its tags: (N * M, 1) and (N * M, n).
+    token = ranges(np.repeat(potentials.begins, M), of_chains)[:, None]
+    tags = np.insert(np.arange(1, 1 + M * (n - 1)).reshape(M, n - 1), 0, TAG_OUTSIDE, axis=1)
+    own_tags = np.repeat(np.tile(tags, (B, 1)), of_chains, axis=0)
+    pairs = tags[:, :, None], tags[:, None, :]  # of tags: (M, n, n)
 
-    own_E = np.zeros((len(source), n), E.dtype)
-    own_E[:, 1:] = E[:, 1:].reshape(-1, n - 1)[source]
-    own_A = np.zeros((*docs, M, n, n), A.dtype)
-    blocks = A[..., 1:, 1:].reshape(*docs, M, n - 1, M, n - 1)
-    own_A[..., 1:, 1:] = np.einsum("...mamb->...mab", blocks)
-    own_A[..., 0, 1:] = A[..., 0, 1:].reshape(*docs, M, n - 1)
-    own_A[..., 1:, 0] = A[..., 1:, 0].reshape(*docs, M, n - 1)
-    first, last = np.zeros((2, *docs, M, n), start.dtype)
-    first[..., 1:] = start[..., 1:].reshape(*docs, M, n - 1)
-    last[..., 1:] = end[..., 1:].reshape(*docs, M, n - 1)
-    kinds = (
-        np.array(np.broadcast_to(each, (B, *shape))).reshape(B * M, *shape[1:])
-        for each, shape in ((each, each.shape[len(docs) :]) for each in (own_A, first, last))
-    )
+    own_E, own_A = E[token, own_tags], A[..., *pairs]
+    first, last = start[..., tags], end[..., tags]
+    own_E[:, 0] = own_A[..., 0, 0] = first[..., 0] = last[..., 0] = 0.0
+    if not potentials.has_own:
+        own_A, first, last = (np.repeat(each[None], B, axis=0) for each in (own_A, first, last))
+    kinds = own_A.reshape(B * M, n, n), first.reshape(B * M, n), last.reshape(B * M, n)
 
     def backprop(gradient: Chain) -> Chain:
-        d_rows, _, d_chains, d_first, d_last = gradient
-        of_labels = np.empty((len(source), n - 1), E.dtype)
-        of_labels[source] = d_rows[:, 1:]
         d_E, d_A, d_start, d_end = (np.zeros_like(scores) for scores in (E, A, start, end))
-        d_E[:, 1:] = of_labels.reshape(len(E), -1)
-        d_chains = d_chains.reshape(B, M, n, n).sum(0)
-        blocks, label = np.zeros((M, n - 1, M, n - 1), A.dtype), np.arange(M)
-        blocks[label, :, label] = d_chains[:, 1:, 1:]
-        d_A[1:, 1:] = blocks.reshape(len(d_A) - 1, -1)
-        d_A[0, 1:], d_A[1:, 0] = d_chains[:, 0, 1:].ravel(), d_chains[:, 1:, 0].ravel()
-        d_start[1:] = d_first.reshape(B, M, n).sum(0)[:, 1:].ravel()
-        d_end[1:] = d_last.reshape(B, M, n).sum(0)[:, 1:].ravel()
+        d_E[token, own_tags] = gradient.emissions
+        d_A[pairs] = gradient.transitions.reshape(B, M, n, n).sum(0)
+        d_start[tags] = gradient.start.reshape(B, M, n).sum(0)
+        d_end[tags] = gradient.end.reshape(B, M, n).sum(0)
+        d_E[:, 0] = d_A[0, 0] = d_start[0] = d_end[0] = 0.0
         return Chain(d_E, lengths, d_A, d_start, d_end)
 
     return Chain(own_E, of_chains, *kinds), backprop
-
-
-def extended(teacher: Chain, scores: Chain) -> Chain:
-    """Give a teacher of the first labels the potentials of other labels."""
-    C = len(teacher.start)
-    whole = scores.map(np.copy)
-    whole.emissions[:, :C] = teacher.emissions
-    whole.transitions[:C, :C] = teacher.transitions
-    whole.start[:C], whole.end[:C] = teacher.start, teacher.end
-    return whole

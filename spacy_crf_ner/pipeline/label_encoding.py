@@ -34,7 +34,7 @@ from .gold import (
     write_tags,
 )
 from .interval_scheduling import Candidate, best_disjoint, best_disjoint_excluding, nesting_levels
-from .label_chains import extended, split
+from .label_chains import split
 from .label_sets import check_annotated, unannotated
 from .overlapping_posterior import ANY, OverlappingPosterior
 from .platt_scaling import PlattScaling
@@ -225,7 +225,12 @@ class LabelEncoding:
 
     def extend(self, teacher: Chain, scores: Chain) -> Chain:
         """Let labels that the teacher lacks be their own teachers."""
-        return extended(teacher, scores)
+        C = len(teacher.start)
+        whole = scores.map(np.copy)
+        whole.emissions[:, :C] = teacher.emissions
+        whole.transitions[:C, :C] = teacher.transitions
+        whole.start[:C], whole.end[:C] = teacher.start, teacher.end
+        return whole
 
     def select_chain(self, label: str | None) -> tuple[str, ...]:
         """Return the label, for its outermost chain; raise InputError for none or another one."""

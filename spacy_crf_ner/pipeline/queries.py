@@ -5,7 +5,7 @@ They change neither docs nor weights.
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,13 @@ from spacy.tokens import Doc, Span
 
 from ..input_error import InputError
 from ..tags import SpanOffsets
-from .component import Component
 from .interval_scheduling import Candidate
 from .network import BATCH_SIZE
 from .posterior import Trellis
 from .teaching import Teacher
+
+if TYPE_CHECKING:
+    from .crf_ner import CRFEntityRecognizer
 
 PADDED_TOKENS = 16_384  # the most tokens of a batch, with padding
 
@@ -85,7 +87,7 @@ class Uncertainty(NamedTuple):
     log_odds: float
 
 
-def nbest(pipe: Component, docs: Iterable[Doc], n: int) -> list[list[Labeling]]:
+def nbest(pipe: "CRFEntityRecognizer", docs: Iterable[Doc], n: int) -> list[list[Labeling]]:
     """Find the n most probable labelings of each doc, fewer where fewer are legal.
 
     Returns:
@@ -108,7 +110,7 @@ def nbest(pipe: Component, docs: Iterable[Doc], n: int) -> list[list[Labeling]]:
     return result
 
 
-def prediction_sets(pipe: Component, docs: Iterable[Doc]) -> list[list[Labeling]]:
+def prediction_sets(pipe: "CRFEntityRecognizer", docs: Iterable[Doc]) -> list[list[Labeling]]:
     """Find the most probable labelings of each doc, among which the right one lies.
 
     Returns:
@@ -143,7 +145,9 @@ def prediction_sets(pipe: Component, docs: Iterable[Doc]) -> list[list[Labeling]
     return [found for batch in batches for found in _labelings_above(pipe, batch, lowest)]
 
 
-def _labelings_above(pipe: Component, docs: Sequence[Doc], lowest: float) -> list[list[Labeling]]:
+def _labelings_above(
+    pipe: "CRFEntityRecognizer", docs: Sequence[Doc], lowest: float
+) -> list[list[Labeling]]:
     """Find the labelings of docs with at least this log probability; at least one of each."""
     sets: list[list[Labeling]] = [[] for _ in docs]
     left, n = [*range(len(docs))], 4
@@ -158,7 +162,7 @@ def _labelings_above(pipe: Component, docs: Sequence[Doc], lowest: float) -> lis
 
 
 def span_posteriors(
-    pipe: Component, docs: Iterable[Doc], spans: Iterable[Iterable[Span]]
+    pipe: "CRFEntityRecognizer", docs: Iterable[Doc], spans: Iterable[Iterable[Span]]
 ) -> list[list[float]]:
     """Compute for each span of each doc the probability that it is an entity of its label.
 
@@ -188,7 +192,7 @@ def span_posteriors(
     return found
 
 
-def _offsets(pipe: Component, doc: Doc, spans: Iterable[Span]) -> list[SpanOffsets]:
+def _offsets(pipe: "CRFEntityRecognizer", doc: Doc, spans: Iterable[Span]) -> list[SpanOffsets]:
     """Return spans as first token, end and label in a doc; raise InputError for impossible ones."""
     asked = []
     for span in spans:
@@ -213,7 +217,7 @@ def _offsets(pipe: Component, doc: Doc, spans: Iterable[Span]) -> list[SpanOffse
 
 
 def uncertainty(
-    pipe: Component, docs: Iterable[Doc], lowest: float, log_odds: bool
+    pipe: "CRFEntityRecognizer", docs: Iterable[Doc], lowest: float, log_odds: bool
 ) -> list[Uncertainty]:
     """Measure how uncertain the model is about each doc; preset entities are not counted.
 
@@ -244,7 +248,7 @@ def _log_odds(log_p: Sequence[float]) -> float:
     return log_p[0] - log_p[1] if len(log_p) > 1 else math.inf
 
 
-def trellis(pipe: Component, doc: Doc, label: str | None) -> Trellis:
+def trellis(pipe: "CRFEntityRecognizer", doc: Doc, label: str | None) -> Trellis:
     """Show how Viterbi decoding finds the tags of a doc: scores, back-pointers and path.
 
     Args:
@@ -259,7 +263,7 @@ def trellis(pipe: Component, doc: Doc, label: str | None) -> Trellis:
     return pipe.posterior([doc]).trellis(0, *chain)
 
 
-def transitions(pipe: Component) -> Transitions:
+def transitions(pipe: "CRFEntityRecognizer") -> Transitions:
     """Copy the transition scores of the model, not divided by the temperature.
 
     Raises:
@@ -272,7 +276,7 @@ def transitions(pipe: Component) -> Transitions:
 
 
 def teacher_scores(
-    pipe: Component, docs: Sequence[Doc]
+    pipe: "CRFEntityRecognizer", docs: Sequence[Doc]
 ) -> tuple[Teacher, list[NDArray[np.float32]]]:
     """Compute what a student learns from: the scores of the tags, at the fitted temperature.
 
