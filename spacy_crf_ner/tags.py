@@ -37,10 +37,6 @@ class Constraints(NamedTuple):
     start: NDArray[np.bool_]
     end: NDArray[np.bool_]
 
-    def first_tags(self, C: int) -> "Constraints":
-        """Return those of the first C tags."""
-        return Constraints(self.transitions[:C, :C], self.start[:C], self.end[:C])
-
 
 class Spans(NamedTuple):
     """S spans of tokens: first tokens, last tokens + 1, and indices of labels, all (S,)."""

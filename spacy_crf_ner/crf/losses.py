@@ -103,12 +103,8 @@ def nll_slope(chain: Chain, gold: Ints, ambiguous: Bools | None = None) -> float
         ambiguous: The tags that the gold tag "O", 0, may stand for besides itself: (N, C), None for
             none.
     """
-    annotated, agreeing = _gold_paths(chain, gold, ambiguous)
-    if agreeing is None:
-        agree = path_score(chain, gold)
-    else:
-        agree = forward_backward(agreeing).expected_scores()
-    return float((forward_backward(chain).expected_scores() - agree)[annotated].sum())
+    _, gradient = nll_with_gradient(chain, gold, ambiguous=ambiguous)
+    return _inner_product(gradient, chain)
 
 
 def _gold_paths(chain: Chain, gold: Ints, ambiguous: Bools | None) -> tuple[Bools, Chain | None]:
@@ -151,6 +147,11 @@ def subtract_path(counts: Chain, tags: Ints, weights: Floats) -> None:
     """
     for x, (doc, at) in zip(counts.scores, _path(counts, tags)):
         np.subtract.at(x, at, weights[doc])
+
+
+def _inner_product(counts: Chain, chain: Chain) -> float:
+    """Sum the products of counts and scores."""
+    return sum(float((p * x).sum()) for p, x in zip(counts.scores, chain.scores))
 
 
 def _path(chain: Chain, tags: Ints) -> list[tuple[Ints, tuple[Ints, ...]]]:
@@ -268,6 +269,5 @@ def divergence(chain: Chain, teacher: ExpectedCounts) -> tuple[float, Chain]:
     if counts.per_doc and not chain.per_doc:
         summed = (x.sum(0) for x in counts.transition_scores)
         counts = Chain(counts.emissions, counts.lengths, *summed)
-    expected = sum(float((x * p).sum()) for x, p in zip(chain.scores, counts.scores))
-    loss = float(passes.log_z.sum()) - expected - teacher.entropy
+    loss = float(passes.log_z.sum()) - _inner_product(counts, chain) - teacher.entropy
     return loss, passes.expected_counts().map(np.subtract, counts)

@@ -45,10 +45,10 @@ def make_encoding(
 
 
 def forbid_labels(encoding: Encoding, potentials: Chain, excluded: Collection[str]) -> Chain:
-    """Forbid the tags of excluded labels, in potentials of all tags of chains or of the first."""
+    """Forbid the tags of excluded labels."""
     possible = encoding.possible_tags(excluded)
     if possible is None:
         return potentials
     of_chains = np.tile(possible, (len(potentials.lengths) // len(possible), 1))
-    allowed = np.repeat(of_chains, potentials.lengths, axis=0)[:, : potentials.emissions.shape[1]]
+    allowed = np.repeat(of_chains, potentials.lengths, axis=0)
     return potentials._replace(emissions=crf.clamp(potentials.emissions, allowed))

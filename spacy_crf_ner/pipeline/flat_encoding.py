@@ -169,10 +169,6 @@ class FlatEncoding:
     def warn_dropped(self, examples: Iterable[Example], count: bool = False) -> None:
         """Do nothing: `doc.ents` cannot have entities that this encoding lacks."""
 
-    def extend(self, teacher: Chain, scores: Chain) -> Chain:
-        """Return the teacher as it is: it is compared over the tags that it has."""
-        return teacher
-
     def select_chain(self, label: str | None) -> tuple[str, ...]:
         """Return what `trellis` takes for the chain of a label, nothing; InputError for a label."""
         if label is not None:

@@ -223,15 +223,6 @@ class LabelEncoding:
             for ents, of_doc in zip(disjoint, overlapping)
         ]
 
-    def extend(self, teacher: Chain, scores: Chain) -> Chain:
-        """Let labels that the teacher lacks be their own teachers."""
-        C = len(teacher.start)
-        whole = scores.map(np.copy)
-        whole.emissions[:, :C] = teacher.emissions
-        whole.transitions[:C, :C] = teacher.transitions
-        whole.start[:C], whole.end[:C] = teacher.start, teacher.end
-        return whole
-
     def select_chain(self, label: str | None) -> tuple[str, ...]:
         """Return the label, for its outermost chain; raise InputError for none or another one."""
         if label not in self.labels:

@@ -75,16 +75,17 @@ def rehearsal_loss(
     Returns:
         The divergence in nats, summed over docs, and its gradient for the scores.
     """
-    encoding = pipe.encoding
-    n_before = (teacher.emissions.shape[1] - 1) * len(pipe.labels) // (len(encoding.tags.tags) - 1)
+    encoding, C = pipe.encoding, len(teacher.start)
+    n_before = (C - 1) * len(pipe.labels) // (len(encoding.tags.tags) - 1)
     left_out = {*left_out, *pipe.labels[n_before:]}
-    before, _ = encoding.split(encoding.extend(teacher, scores))
+    whole = scores.map(np.copy)  # with tags of the labels that are left out
+    whole.emissions[:, :C] = teacher.emissions
+    whole.transitions[:C, :C] = teacher.transitions
+    whole.start[:C], whole.end[:C] = teacher.start, teacher.end
+    before, _ = encoding.split(whole)
     now, backprop = encoding.split(scores)
-    C, known = len(encoding.scheme.tags), np.arange(before.emissions.shape[1])
-    now = now.select_tags(known)
     before, now = (forbid_labels(encoding, each.to_float64(), left_out) for each in (before, now))
     if is_constrained(pipe.model):
-        legal = encoding.scheme.constraints.first_tags(len(known))
-        before, now = (crf.constrain(each, *legal) for each in (before, now))
+        before, now = (crf.constrain(x, *encoding.scheme.constraints) for x in (before, now))
     divergence, d_now = crf.divergence(now, crf.expected_counts(before))
-    return divergence, backprop(d_now.sum_tags(known, C).astype_of(scores))
+    return divergence, backprop(d_now.astype_of(scores))

@@ -170,13 +170,10 @@ def mixture_counts(
         own = encoding.scheme
         chain, _ = encoding.split(_potentials(targets, k, labels, chains_of))
         chain = chain.divided_by(targets[0].temperature)
-        if own.name == student.name:
-            parts.append(crf.expected_counts(crf.constrain(chain, *own.constraints)))
-        else:
-            in_biluo = crf.constrain(chain.select_tags(own.from_biluo), *own.in_biluo)
-            counts, entropy = crf.expected_counts(in_biluo)
-            of_student = counts.sum_tags(student.from_biluo, len(student.tags))
-            parts.append(crf.ExpectedCounts(of_student, entropy))
+        in_biluo = crf.constrain(chain.select_tags(own.from_biluo), *own.in_biluo)
+        counts, entropy = crf.expected_counts(in_biluo)
+        of_student = counts.sum_tags(student.from_biluo, len(student.tags))
+        parts.append(crf.ExpectedCounts(of_student, entropy))
     return crf.mixture(parts)
 
 
