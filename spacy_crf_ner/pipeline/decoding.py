@@ -1,14 +1,15 @@
 """From the posterior distribution of docs to their predictions, by the settings of a component."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
-from spacy.tokens import Doc
+from spacy.tokens import Doc, Span
 
+from ..tags import SpanOffsets
 from .annotation import Prediction
-from .interval_scheduling import Candidate
+from .interval_scheduling import Candidate, best_disjoint_excluding
 
 if TYPE_CHECKING:
     from .crf_ner import CRFEntityRecognizer
@@ -44,10 +45,21 @@ def decode(pipe: "CRFEntityRecognizer", docs: Sequence[Doc]) -> list[Prediction]
             kept = [p >= thresholds[label] for (_, _, label), p in zip(of_doc, ps)]
             of_doc[:] = compress(of_doc, kept)
             ps[:] = compress(ps, kept)
+    if encoding.key is not None:
+        presets = [() if pipe.overwrite else doc.ents for doc in docs]
+        return [_with_disjoint(*of_doc) for of_doc in zip(spans, probabilities, presets)]
     candidates: list[list[Candidate]] = [[] for _ in docs]
-    if pipe.spans_key is not None and encoding.key is None:
+    if pipe.spans_key is not None:
         default = pipe.candidate_threshold
         by_label = [pipe.candidate_thresholds.get(label, default) for label in pipe.labels]
         candidates = posterior.candidates(np.array(by_label))
-    presets = [() if pipe.overwrite else doc.ents for doc in docs]
-    return encoding.arrange(spans, probabilities, candidates, presets)
+    return [Prediction(*of_doc) for of_doc in zip(spans, probabilities, candidates)]
+
+
+def _with_disjoint(
+    spans: list[SpanOffsets], probabilities: list[float], kept: Iterable[Span]
+) -> Prediction:
+    """Put overlapping entities of a doc into `doc.spans`, and the best disjoint into `doc.ents`."""
+    overlapping = list(zip(spans, probabilities))
+    ents = best_disjoint_excluding(overlapping, kept)
+    return Prediction([span for span, _ in ents], [p for _, p in ents], overlapping)

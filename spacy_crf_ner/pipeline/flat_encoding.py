@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from spacy.tokens import Doc, Span
+from spacy.tokens import Doc
 from spacy.training import Example
 
 from ..crf import Chain, NegativeSpan
 from ..input_error import InputError
-from ..tags import TAG_OUTSIDE, SpanOffsets, TagScheme
-from .annotation import Prediction
+from ..tags import TAG_OUTSIDE, TagScheme
 from .gold import aligned_negatives, fix_boundaries, gold_tags
 from .interval_scheduling import Candidate, best_disjoint
 from .label_sets import ambiguous_tags, unannotated
@@ -148,23 +147,6 @@ class FlatEncoding:
         possible = self.possible_tags(excluded)
         constraints = preset_constraints(docs, self.scheme, overwrite, possible)
         return Posterior(scores, self.scheme, constraints, temperature, platt)
-
-    def arrange(
-        self,
-        spans: Sequence[list[SpanOffsets]],
-        probabilities: Sequence[list[float]],
-        candidates: Sequence[list[Candidate]],
-        presets: Sequence[Sequence[Span]],
-    ) -> list[Prediction]:
-        """Put the entities into `doc.ents`, and the candidates into `doc.spans`.
-
-        Args:
-            spans: The entities of each doc.
-            probabilities: Of each of them; empty if they were not computed.
-            candidates: The spans of each doc for `doc.spans`, if entities cannot overlap.
-            presets: The entities of each doc that are kept.
-        """
-        return [Prediction(*of_doc) for of_doc in zip(spans, probabilities, candidates)]
 
     def warn_dropped(self, examples: Iterable[Example], count: bool = False) -> None:
         """Do nothing: `doc.ents` cannot have entities that this encoding lacks."""

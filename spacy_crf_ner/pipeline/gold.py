@@ -112,16 +112,13 @@ def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
         InputError: For an entity that has an unknown label, or begins or ends with whitespace.
     """
     gold, ents = eg.reference, check_text(eg.reference.ents, name)
-    try:
-        if np.array_equal(eg.predicted.to_array(ORTH), gold.to_array(ORTH)):
-            return _tags(gold, ents, scheme)  # same tokens: nothing to align
-        biluo = eg.get_aligned_ner()
-        if sum(tag is not None and tag[0] in "BU" for tag in biluo) < len(ents):
-            warn_of_misaligned(name)
-        return scheme.ids(biluo)
-    except KeyError:
-        check_known(ents, scheme.labels, name)
-        raise
+    check_known(ents, scheme.labels, name)
+    if np.array_equal(eg.predicted.to_array(ORTH), gold.to_array(ORTH)):
+        return _tags(gold, ents, scheme)  # same tokens: nothing to align
+    biluo = eg.get_aligned_ner()
+    if sum(tag is not None and tag[0] in "BU" for tag in biluo) < len(ents):
+        warn_of_misaligned(name)
+    return scheme.ids(biluo)
 
 
 def warn_of_misaligned(name: str) -> None:

@@ -1,10 +1,12 @@
 """Overlapping entities: each label has a chain of its own, and one more for each level of nesting.
 
 The same span is in one level only. Chains are independent: an entity of one of them says nothing
-about the others.
+about the others. Their product, restricted to at most one entity at a token, is the chain of all
+tags. So all are read from the same potentials. In a chain of its own, tags are scored against "O",
+which scores 0.
 
-Axes: B docs, T tokens of a doc, L labels, K levels, M = L * K chains, all levels of a label, then
-those of the next one.
+Axes: B docs, N tokens of a batch, T tokens of a doc, L labels, K levels, M = L * K chains, all
+levels of a label, then those of the next one; n tags of a chain, "O" first.
 """
 
 import warnings
@@ -20,9 +22,9 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..crf import Chain, NegativeSpan
+from ..crf.chain import ranges
 from ..input_error import InputError
-from ..tags import TAG_MISSING, TAG_OUTSIDE, SpanOffsets, Spans, TagScheme
-from .annotation import Prediction
+from ..tags import TAG_MISSING, TAG_OUTSIDE, Spans, TagScheme
 from .gold import (
     aligned_negatives,
     check_known,
@@ -33,8 +35,7 @@ from .gold import (
     warn_of_misaligned,
     write_tags,
 )
-from .interval_scheduling import Candidate, best_disjoint, best_disjoint_excluding, nesting_levels
-from .label_chains import split
+from .interval_scheduling import Candidate, best_disjoint, nesting_levels
 from .label_sets import check_annotated, unannotated
 from .overlapping_posterior import ANY, OverlappingPosterior
 from .platt_scaling import PlattScaling
@@ -208,21 +209,6 @@ class LabelEncoding:
         presets = [() if overwrite else doc.ents for doc in docs]
         return OverlappingPosterior(posterior, self.labels, self.max_nesting, platt, presets)
 
-    def arrange(
-        self,
-        spans: Sequence[list[SpanOffsets]],
-        probabilities: Sequence[list[float]],
-        candidates: Sequence[list[Candidate]],
-        presets: Sequence[Sequence[Span]],
-    ) -> list[Prediction]:
-        """Put all entities into `doc.spans`, and the best disjoint ones into `doc.ents`."""
-        overlapping = [list(zip(*of_doc)) for of_doc in zip(spans, probabilities)]
-        disjoint = [best_disjoint_excluding(*of_doc) for of_doc in zip(overlapping, presets)]
-        return [
-            Prediction([span for span, _ in ents], [p for _, p in ents], of_doc)
-            for ents, of_doc in zip(disjoint, overlapping)
-        ]
-
     def select_chain(self, label: str | None) -> tuple[str, ...]:
         """Return the label, for its outermost chain; raise InputError for none or another one."""
         if label not in self.labels:
@@ -280,3 +266,43 @@ def _by_label(ents: Iterable[Span]) -> dict[str, set[tuple[int, int]]]:
     for ent in ents:
         by_label[ent.label_].add((ent.start, ent.end))
     return by_label
+
+
+def split(potentials: Chain, n: int) -> tuple[Chain, Callable[[Chain], Chain]]:
+    """Make each chain of each doc a doc with transitions of its own.
+
+    Args:
+        potentials: Of C = 1 + M * (n - 1) tags, "O" first, then the n - 1 tags of each chain.
+        n: The number of tags of a chain.
+
+    Returns:
+        Potentials of B * M docs, all chains of a doc, then those of the next one: emissions
+        (N * M, n), transitions (B * M, n, n), start and end (B * M, n); and a callback that takes
+        the gradient for them and returns that for the given ones, if docs share transitions.
+    """
+    E, lengths, A, start, end = potentials
+    B, M = len(lengths), (start.shape[-1] - 1) // (n - 1)
+    of_chains = np.repeat(lengths, M)
+    # For each row its token among all N, and its tags: (N * M, 1) and (N * M, n).
+    token = ranges(np.repeat(potentials.begins, M), of_chains)[:, None]
+    tags = np.insert(np.arange(1, 1 + M * (n - 1)).reshape(M, n - 1), 0, TAG_OUTSIDE, axis=1)
+    own_tags = np.repeat(np.tile(tags, (B, 1)), of_chains, axis=0)
+    pairs = tags[:, :, None], tags[:, None, :]  # of tags: (M, n, n)
+
+    own_E, own_A = E[token, own_tags], A[..., *pairs]
+    first, last = start[..., tags], end[..., tags]
+    own_E[:, 0] = own_A[..., 0, 0] = first[..., 0] = last[..., 0] = 0.0
+    if not potentials.has_own:
+        own_A, first, last = (np.repeat(each[None], B, axis=0) for each in (own_A, first, last))
+    kinds = own_A.reshape(B * M, n, n), first.reshape(B * M, n), last.reshape(B * M, n)
+
+    def backprop(gradient: Chain) -> Chain:
+        d_E, d_A, d_start, d_end = (np.zeros_like(scores) for scores in (E, A, start, end))
+        d_E[token, own_tags] = gradient.emissions
+        d_A[pairs] = gradient.transitions.reshape(B, M, n, n).sum(0)
+        d_start[tags] = gradient.start.reshape(B, M, n).sum(0)
+        d_end[tags] = gradient.end.reshape(B, M, n).sum(0)
+        d_E[:, 0] = d_A[0, 0] = d_start[0] = d_end[0] = 0.0
+        return Chain(d_E, lengths, d_A, d_start, d_end)
+
+    return Chain(own_E, of_chains, *kinds), backprop

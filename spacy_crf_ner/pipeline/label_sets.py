@@ -42,8 +42,7 @@ def mark_annotated_labels(doc: Doc, labels: Iterable[str], key: str | None = Non
             f"{where}: expected some of its annotated labels {sorted(before)}, got {labels}. "
             "Leave out the others, or convert the corpus again."
         )
-    for ent in gold_entities(doc, key):
-        _check_label(ent, labels)
+    _check_labels(gold_entities(doc, key), labels)
     doc.spans[KEY] = [Span(doc, 0, len(doc), label) for label in labels]
 
 
@@ -51,16 +50,16 @@ def check_annotated(doc: Doc, ents: Iterable[Span]) -> None:
     """Raise InputError for an entity of a label that a gold doc does not annotate."""
     labels = annotated_labels(doc)
     if labels is not None:
-        for ent in ents:
-            _check_label(ent, labels)
+        _check_labels(ents, labels)
 
 
-def _check_label(ent: Span, labels: Collection[str]) -> None:
-    if ent.label_ not in labels:
-        raise InputError(
-            f"entity {ent.text[:60]!r} in the doc {ent.doc.text[:60]!r}: expected one of the "
-            f"annotated labels {[*labels]}, got {ent.label_!r}. Add the label to them."
-        )
+def _check_labels(ents: Iterable[Span], labels: Collection[str]) -> None:
+    for ent in ents:
+        if ent.label_ not in labels:
+            raise InputError(
+                f"entity {ent.text[:60]!r} in the doc {ent.doc.text[:60]!r}: expected one of the "
+                f"annotated labels {[*labels]}, got {ent.label_!r}. Add the label to them."
+            )
 
 
 def annotated_labels(doc: Doc) -> set[str] | None:

@@ -9,13 +9,13 @@ from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc
 
 from ..input_error import InputError
-from .spacy_internals import listened_to, listeners, listeners_with_widths
+from .spacy_internals import listened_to, listeners
 
 
 def check_upstream(pipe: TrainablePipe, nlp: Language) -> None:
     """Raise InputError if a component that the pipe listens to is not in the pipeline before it."""
     sources = listened_to(takewhile(lambda each: each[1] is not pipe, nlp.components))
-    for upstream, factory in listeners(pipe.model):
+    for upstream, factory, _ in listeners(pipe.model):
         if not sources if upstream == "*" else upstream not in sources:
             name = factory if upstream == "*" else upstream
             raise InputError(
@@ -43,7 +43,7 @@ def check_features(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
     spaCy's listeners would read zeros instead, or the features of other tokens, or of another
     component.
     """
-    for upstream, factory, expected in listeners_with_widths(pipe.model):
+    for upstream, factory, expected in listeners(pipe.model):
         name = factory if upstream == "*" else upstream
         for doc in docs:
             tokens = _tokens_read(doc, factory)

@@ -51,7 +51,7 @@ def gold_loss(
         teachers, _, weight, temperature = targets[0]
         for teacher in teachers:
             teacher.check_tag_spec(pipe.labels, pipe.overlap, pipe.max_nesting, f"[{pipe.name}]")
-        counts = mixture_counts(targets, pipe.labels, encoding.tags.name, pipe.encoding_of)
+        counts = mixture_counts(targets, encoding, pipe.encoding_of)
         divergence, d_divergence = crf.divergence(chains.divided_by(temperature), counts)
         loss = (1 - weight) * loss + weight * temperature**2 * divergence
         # The scores were divided by the temperature.

@@ -27,7 +27,7 @@ class OverlappingPosterior:
     Args:
         posterior: Of the B * M chains, which have one label, ANY, and are not calibrated.
         labels: The labels.
-        max_nesting: The number K of chains of each label.
+        max_nesting: The number K of chains that each label has.
         platt: Calibrates the probabilities of entities.
         presets: Preset entities of each doc. They are not predicted in any level.
     """
@@ -96,13 +96,11 @@ class OverlappingPosterior:
         Raises:
             KeyError: For an unknown label.
         """
-        asked = []
-        for of_doc in spans:
-            of_chains: list[list[SpanOffsets]] = [[] for _ in self._labels]
-            for start, end, label in of_doc:
-                for chain in of_chains[self._chains[label]]:
-                    chain.append((start, end, ANY))
-            asked += of_chains
+        asked = [
+            [(start, end, ANY) for start, end, label in of_doc if label == of_chain]
+            for of_doc in spans
+            for of_chain in self._labels
+        ]
         found = map(iter, self._posterior.probabilities(asked))
         result = []
         for of_doc in spans:

@@ -29,16 +29,7 @@ def extension_key(span: Span, name: str) -> Any:
 # Listeners: layers that read what an earlier component computes.
 
 
-def listeners(model: Model[Any, Any]) -> Iterator[tuple[str, str]]:
-    """Find the listeners in a model.
-
-    Yields:
-        The name of the component that each reads, "*" for any, and its factory.
-    """
-    return ((upstream, factory) for upstream, factory, _ in listeners_with_widths(model))
-
-
-def listeners_with_widths(model: Model[Any, Any]) -> Iterator[tuple[str, str, int | None]]:
+def listeners(model: Model[Any, Any]) -> Iterator[tuple[str, str, int | None]]:
     """Find the listeners in a model.
 
     Yields:

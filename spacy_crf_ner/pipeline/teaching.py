@@ -148,10 +148,7 @@ def distill_targets(examples: Sequence[Example], name: str) -> list[DistillTarge
 
 
 def mixture_counts(
-    targets: Sequence[DistillTarget],
-    labels: tuple[str, ...],
-    scheme: str,
-    chains_of: ChainsOf,
+    targets: Sequence[DistillTarget], student: Encoding, chains_of: ChainsOf
 ) -> crf.ExpectedCounts:
     """Compute the expected counts of the student's tags under the mixture of the teachers.
 
@@ -159,20 +156,18 @@ def mixture_counts(
 
     Args:
         targets: What the teachers of each doc say.
-        labels: The student's labels.
-        scheme: The student's tag scheme.
+        student: The encoding of the student.
         chains_of: Returns the encoding of labels in a tag scheme.
     """
     parts = []
-    student = chains_of(scheme, labels).scheme
     for k, teacher in enumerate(targets[0].teachers):
-        encoding = chains_of(teacher.scheme, labels)
+        encoding = chains_of(teacher.scheme, student.labels)
         own = encoding.scheme
-        chain, _ = encoding.split(_potentials(targets, k, labels, chains_of))
+        chain, _ = encoding.split(_potentials(targets, k, student.labels, chains_of))
         chain = chain.divided_by(targets[0].temperature)
         in_biluo = crf.constrain(chain.select_tags(own.from_biluo), *own.in_biluo)
         counts, entropy = crf.expected_counts(in_biluo)
-        of_student = counts.sum_tags(student.from_biluo, len(student.tags))
+        of_student = counts.sum_tags(student.scheme.from_biluo, len(student.scheme.tags))
         parts.append(crf.ExpectedCounts(of_student, entropy))
     return crf.mixture(parts)
 

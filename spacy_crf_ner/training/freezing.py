@@ -79,7 +79,7 @@ def _check_untrained_listeners(nlp: Language, component: str) -> None:
     for name, pipe in components[nlp.component_names.index(component) + 1 :]:
         if not isinstance(pipe, TrainablePipe) or not pipe.model.has_dim("nO"):
             continue
-        read = {upstream for upstream, factory in listeners(pipe.model) if factory != "tok2vec"}
+        read = {upstream for upstream, factory, _ in listeners(pipe.model) if factory != "tok2vec"}
         if not read.isdisjoint({"*", component}):
             raise InputError(
                 f"[{name}] expected the transformer that it was trained with, got {component!r} "
