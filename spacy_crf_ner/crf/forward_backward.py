@@ -8,7 +8,6 @@ longest one. Arrays of tokens inside are in the order of `TimeMajor`.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -33,61 +32,48 @@ def forward_backward(chain: Chain) -> "ForwardBackward":
     if len(chain.emissions):  # `Scaled` refuses scores of a large range
         with suppress(FloatingPointError):
             return Scaled(chain)
-    return InLogs(chain)
+    return ForwardBackward(chain)
 
 
-class ForwardBackward(ABC):
+class ForwardBackward:
     """The distribution over the tag sequences of each doc.
+
+    It is computed with log sums in float64, for scores of any range. alpha and beta (N, C) are
+    known up to a constant for each token: the highest alpha is 0, and so is the highest beta,
+    except at last tokens. So the marginals of a token do not suffer from the rounding of the sums
+    over a long doc.
 
     Attributes:
         log_z: The log partition of each doc, 0 for an empty one, at most FORBIDDEN / 2 for one
             without a legal path: (B,) float64.
     """
 
-    log_z: Floats
-
     def __init__(self, chain: Chain) -> None:
         self.chain, self.order = chain, TimeMajor(chain.lengths)
+        self.log_z: Floats = self._by_doc(self._run())
 
-    @abstractmethod
-    def _marginals(self) -> Floats:
-        """Return the marginals of the tags, in the order of the recursion: (N, C)."""
-
-    @abstractmethod
-    def _pair_counts(self, weights: Floats) -> Floats:
-        """Sum the marginals of tag pairs, weighted by doc: (C, C), or (D, C, C) if docs have own.
-
-        Args:
-            weights: (D,).
-        """
-
-    @abstractmethod
-    def _expected_transitions(self) -> Floats:
-        """Return the expected sum of the transition scores of each doc: (D,)."""
-
-    @abstractmethod
-    def _log_messages(self) -> tuple[Floats, Floats]:
-        """Return log alpha and log beta, in the order of the recursion: (N, C) each."""
-
-    @abstractmethod
-    def _move_gradients(self, d_alpha: Floats, d_beta: Floats) -> Floats:
-        """Move gradients for log alpha and log beta to the tokens that they depend on, in place.
-
-        Args:
-            d_alpha: The gradient for log alpha, to which those of later tokens are added: (N, C).
-            d_beta: The gradient for log beta, to which those of earlier tokens are added: (N, C).
-
-        Returns:
-            The gradient for the transitions: (C, C), or (D, C, C) if docs have their own.
-        """
-
-    @abstractmethod
-    def _log_p_of_tag(self, at: Ints, tags: Ints) -> Floats:
-        """Return the log marginals of tags at tokens `at` of the order: (S,)."""
-
-    @abstractmethod
-    def _log_p_of_next(self, at: Ints, after: Ints, left: Ints, right: Ints) -> Floats:
-        """Return the log probability of the tag `right` at the next token after `left`: (S,)."""
+    def _run(self) -> Floats:
+        """Compute alpha and beta; return the log partition of each doc: (D,)."""
+        chain, order = self.chain, self.order
+        # With an axis of docs, of length 1 if they share scores.
+        own = order.docs if chain.per_doc else np.newaxis
+        self.A, start, end = (scores[own].astype(np.float64) for scores in chain.transition_scores)
+        self.E = chain.emissions[order.rows].astype(np.float64)
+        self.alpha, self.beta = np.empty_like(self.E), np.empty_like(self.E)
+        log_z, before = np.zeros(len(order.docs)), start
+        for now, n in zip(order.steps, order.n_docs):
+            here = before[:n] + self.E[now]
+            highest = here.max(1, keepdims=True)
+            log_z[:n] += highest[:, 0]
+            self.alpha[now] = here - highest
+            before = _log_sum(self.alpha[now][:, :, None] + self.A[:n], 1)
+        self.beta[order.last] = end
+        for before, now, n in reversed([*zip(order.steps, order.steps[1:], order.n_docs[1:])]):
+            arrive = self.E[now] + self.beta[now]
+            here = _log_sum(self.A[:n] + arrive[:, None, :], 2)
+            self.beta[before][:n] = here - here.max(1, keepdims=True)
+        log_z += _log_sum(self.alpha[order.last] + end, 1)
+        return log_z
 
     def marginals(self) -> Floats:
         """Return the posterior probability of each tag at each token: (N, C)."""
@@ -193,9 +179,79 @@ class ForwardBackward(ABC):
         found[self.order.docs] = values
         return found
 
+    def _pairs(self) -> Iterator[tuple[int, Floats]]:
+        """Yield for each token but the first the number of docs, and the pair marginals there."""
+        order = self.order
+        for before, now, n in zip(order.steps, order.steps[1:], order.n_docs[1:]):
+            arrive = self.E[now] + self.beta[now]
+            scores = self.alpha[before][:n, :, None] + self.A[:n] + arrive[:, None, :]
+            yield n, _softmax(scores.reshape(n, -1)).reshape(scores.shape)
+
+    def _marginals(self) -> Floats:
+        """Return the marginals of the tags, in the order of the recursion: (N, C)."""
+        return _softmax(self.alpha + self.beta)
+
+    def _pair_counts(self, weights: Floats) -> Floats:
+        """Sum the marginals of tag pairs, weighted by doc: (C, C), or (D, C, C) if docs have own.
+
+        Args:
+            weights: (D,).
+        """
+        counts = np.zeros_like(self.A)
+        for n, p in self._pairs():
+            p *= weights[:n, None, None]
+            counts[:n] += p if self.chain.per_doc else p.sum(0)
+        return counts if self.chain.per_doc else counts[0]
+
+    def _expected_transitions(self) -> Floats:
+        """Return the expected sum of the transition scores of each doc: (D,)."""
+        scores = np.zeros(len(self.order.docs))
+        for n, p in self._pairs():
+            scores[:n] += (p * self.A[:n]).sum((1, 2))
+        return scores
+
+    def _log_messages(self) -> tuple[Floats, Floats]:
+        """Return log alpha and log beta, in the order of the recursion: (N, C) each."""
+        return self.alpha, self.beta
+
+    def _move_gradients(self, d_alpha: Floats, d_beta: Floats) -> Floats:
+        """Move gradients for log alpha and log beta to the tokens that they depend on, in place.
+
+        Args:
+            d_alpha: The gradient for log alpha, to which those of later tokens are added: (N, C).
+            d_beta: The gradient for log beta, to which those of earlier tokens are added: (N, C).
+
+        Returns:
+            The gradient for the transitions: (C, C), or (D, C, C) if docs have their own.
+        """
+        order, d_A = self.order, np.zeros_like(self.A)
+        steps = [*zip(order.steps, order.steps[1:], order.n_docs[1:])]
+        for before, now, n in reversed(steps):
+            scores = self.alpha[before][:n, :, None] + self.A[:n]
+            flow = _softmax(scores, 1) * d_alpha[now][:, None, :]
+            d_A[:n] += flow if self.chain.per_doc else flow.sum(0)
+            d_alpha[before][:n] += flow.sum(2)
+        for before, now, n in steps:
+            scores = self.A[:n] + (self.E[now] + self.beta[now])[:, None, :]
+            flow = _softmax(scores, 2) * d_beta[before][:n, :, None]
+            d_A[:n] += flow if self.chain.per_doc else flow.sum(0)
+            d_beta[now] += flow.sum(1)
+        return d_A if self.chain.per_doc else d_A[0]
+
+    def _log_p_of_tag(self, at: Ints, tags: Ints) -> Floats:
+        """Return the log marginals of tags at tokens `at` of the order: (S,)."""
+        scores = self.alpha[at] + self.beta[at]
+        return _possible(scores[np.arange(len(at)), tags] - _log_sum(scores, 1))
+
+    def _log_p_of_next(self, at: Ints, after: Ints, left: Ints, right: Ints) -> Floats:
+        """Return the log probability of the tag `right` at the next token after `left`: (S,)."""
+        doc = self.order.rank[at] if self.chain.per_doc else 0
+        scores = self.A[doc, left] + self.E[after] + self.beta[after]
+        return _possible(scores[np.arange(len(at)), right] - _log_sum(scores, 1))
+
 
 class Scaled(ForwardBackward):
-    """Sums of probabilities in float64.
+    """The same, faster, with sums of probabilities in float64.
 
     alpha (N, C) sums over the paths up to a tag, including its token, and beta over the paths after
     it. They are scaled so that alpha * beta are the marginals. K is exp(A - max A): (C, C), or
@@ -206,9 +262,8 @@ class Scaled(ForwardBackward):
         FloatingPointError: If float64 may not hold these sums, or if no path of a doc is legal.
     """
 
-    def __init__(self, chain: Chain) -> None:
-        super().__init__(chain)
-        order = self.order
+    def _run(self) -> Floats:
+        chain, order = self.chain, self.order
         # Subtract the highest score of each kind, so that all scores are at most 0.
         own = order.docs if chain.per_doc else slice(None)
         kinds = [chain.emissions[order.rows], *(scores[own] for scores in chain.transition_scores)]
@@ -233,10 +288,11 @@ class Scaled(ForwardBackward):
                 raise FloatingPointError("Sums over paths under- or overflow.")
 
         lengths = chain.lengths[order.docs]
-        log_z = np.log(total) + peaks[0] * lengths + peaks[1] * (lengths - 1) + peaks[2] + peaks[3]
+        log_z: Floats = np.log(total) + peaks[0] * lengths + peaks[1] * (lengths - 1)
+        log_z += peaks[2] + peaks[3]
         for t, norm in norms.items():
             log_z[: order.n_docs[t]] += np.log(norm[:, 0])
-        self.log_z = self._by_doc(log_z)
+        return log_z
 
     def _forward(self, start: Floats, every: int) -> dict[int, Floats]:
         """Compute alpha; return the divisors of the sums, (n, 1), for each rescaled token."""
@@ -337,89 +393,6 @@ class Scaled(ForwardBackward):
             p = self.K[*own, left, right] * self.arrive[after, right] / self.beta[at, left]
             log_p: Floats = np.nan_to_num(np.log(p), nan=-np.inf, neginf=-np.inf)
         return log_p
-
-
-class InLogs(ForwardBackward):
-    """Log sums in float64, for scores of any range.
-
-    alpha and beta (N, C) are known up to a constant for each token: the highest alpha is 0, and so
-    is the highest beta, except at last tokens. So the marginals of a token do not suffer from the
-    rounding of the sums over a long doc.
-    """
-
-    def __init__(self, chain: Chain) -> None:
-        super().__init__(chain)
-        order = self.order
-        # With an axis of docs, of length 1 if they share scores.
-        own = order.docs if chain.per_doc else np.newaxis
-        self.A, start, end = (scores[own].astype(np.float64) for scores in chain.transition_scores)
-        self.E = chain.emissions[order.rows].astype(np.float64)
-        self.alpha, self.beta = np.empty_like(self.E), np.empty_like(self.E)
-        log_z, before = np.zeros(len(order.docs)), start
-        for now, n in zip(order.steps, order.n_docs):
-            here = before[:n] + self.E[now]
-            highest = here.max(1, keepdims=True)
-            log_z[:n] += highest[:, 0]
-            self.alpha[now] = here - highest
-            before = _log_sum(self.alpha[now][:, :, None] + self.A[:n], 1)
-        self.beta[order.last] = end
-        for before, now, n in reversed([*zip(order.steps, order.steps[1:], order.n_docs[1:])]):
-            arrive = self.E[now] + self.beta[now]
-            here = _log_sum(self.A[:n] + arrive[:, None, :], 2)
-            self.beta[before][:n] = here - here.max(1, keepdims=True)
-        log_z += _log_sum(self.alpha[order.last] + end, 1)
-        self.log_z = self._by_doc(log_z)
-
-    def _pairs(self) -> Iterator[tuple[int, Floats]]:
-        """Yield for each token but the first the number of docs, and the pair marginals there."""
-        order = self.order
-        for before, now, n in zip(order.steps, order.steps[1:], order.n_docs[1:]):
-            arrive = self.E[now] + self.beta[now]
-            scores = self.alpha[before][:n, :, None] + self.A[:n] + arrive[:, None, :]
-            yield n, _softmax(scores.reshape(n, -1)).reshape(scores.shape)
-
-    def _marginals(self) -> Floats:
-        return _softmax(self.alpha + self.beta)
-
-    def _pair_counts(self, weights: Floats) -> Floats:
-        counts = np.zeros_like(self.A)
-        for n, p in self._pairs():
-            p *= weights[:n, None, None]
-            counts[:n] += p if self.chain.per_doc else p.sum(0)
-        return counts if self.chain.per_doc else counts[0]
-
-    def _expected_transitions(self) -> Floats:
-        scores = np.zeros(len(self.order.docs))
-        for n, p in self._pairs():
-            scores[:n] += (p * self.A[:n]).sum((1, 2))
-        return scores
-
-    def _log_messages(self) -> tuple[Floats, Floats]:
-        return self.alpha, self.beta
-
-    def _move_gradients(self, d_alpha: Floats, d_beta: Floats) -> Floats:
-        order, d_A = self.order, np.zeros_like(self.A)
-        steps = [*zip(order.steps, order.steps[1:], order.n_docs[1:])]
-        for before, now, n in reversed(steps):
-            scores = self.alpha[before][:n, :, None] + self.A[:n]
-            flow = _softmax(scores, 1) * d_alpha[now][:, None, :]
-            d_A[:n] += flow if self.chain.per_doc else flow.sum(0)
-            d_alpha[before][:n] += flow.sum(2)
-        for before, now, n in steps:
-            scores = self.A[:n] + (self.E[now] + self.beta[now])[:, None, :]
-            flow = _softmax(scores, 2) * d_beta[before][:n, :, None]
-            d_A[:n] += flow if self.chain.per_doc else flow.sum(0)
-            d_beta[now] += flow.sum(1)
-        return d_A if self.chain.per_doc else d_A[0]
-
-    def _log_p_of_tag(self, at: Ints, tags: Ints) -> Floats:
-        scores = self.alpha[at] + self.beta[at]
-        return _possible(scores[np.arange(len(at)), tags] - _log_sum(scores, 1))
-
-    def _log_p_of_next(self, at: Ints, after: Ints, left: Ints, right: Ints) -> Floats:
-        doc = self.order.rank[at] if self.chain.per_doc else 0
-        scores = self.A[doc, left] + self.E[after] + self.beta[after]
-        return _possible(scores[np.arange(len(at)), right] - _log_sum(scores, 1))
 
 
 def _move(sums: Floats, K: Floats, out: Floats | None = None) -> Floats:

@@ -1,6 +1,5 @@
 """Faster prediction for pipelines with transformers."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from spacy.language import Language
@@ -8,7 +7,7 @@ from thinc.api import get_torch_default_device
 
 from ..input_error import InputError
 from ..ml.dtype import PredictionShim, check_available, check_dtype
-from ..ml.transformer.model import convert_layer
+from ..ml.transformer.model import convert_layer, model_blocks
 from ..ml.transformer.spacy_transformers_internals import TransformerListener, TransformerModel
 from .lookup import FACTORY, model_layers
 
@@ -66,7 +65,7 @@ def accelerate(nlp: Language, dtype: str | None = "auto") -> Language:
             for shim in node.shims:
                 if isinstance(shim, PredictionShim) and is_replaced(name, shim.dtype):
                     shim.set_dtype(dtype)
-        for block in _blocks(nlp.get_pipe_config(name)):
+        for block in model_blocks(nlp.get_pipe_config(name)):
             if name in pipes and block["@architectures"] in CONVERTED:
                 block["@architectures"], block["dtype"] = TRANSFORMER, dtype
             elif block["@architectures"].startswith("spacy-crf-ner.") and (
@@ -93,7 +92,7 @@ def _has_transformer(pipe: Any) -> bool:
 
 def _has_setting(nlp: Language, name: str) -> bool:
     """Whether the config of a component has a setting for the dtype; a `crf_ner` must."""
-    for block in _blocks(nlp.get_pipe_config(name)):
+    for block in model_blocks(nlp.get_pipe_config(name)):
         if block["@architectures"].startswith("spacy-transformers.Tok2VecTransformer."):
             if nlp.get_pipe_meta(name).factory == FACTORY:
                 raise InputError(
@@ -103,12 +102,3 @@ def _has_setting(nlp: Language, name: str) -> bool:
                 )
             return False
     return True
-
-
-def _blocks(config: Any) -> Iterator[dict[str, Any]]:
-    """Yield the blocks of a config that name an architecture."""
-    if isinstance(config, dict):
-        if "@architectures" in config:
-            yield config
-        for value in config.values():
-            yield from _blocks(value)

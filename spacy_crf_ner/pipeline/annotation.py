@@ -87,7 +87,11 @@ def annotate(
     ents = [Span(doc, *span) for span in prediction.spans]
     preset = []
     if spans_key is not None and not overwrite:  # before they change
-        preset = [ent for ent in doc.ents if labels is None or _is_own(ent, labels)]
+        preset = [
+            ent
+            for ent in doc.ents
+            if labels is None or ent.label_ in labels or ent._.get(CONFIDENCE) is None
+        ]
     if overwrite or not doc.has_annotation("ENT_IOB"):
         delete_confidence(doc.ents)
         for ent in doc.ents:
@@ -110,7 +114,3 @@ def annotate(
         scores = np.array([p for _, p in found], dtype=np.float32)
         attrs = {SCORES: scores}
         doc.spans[spans_key] = FollowingSpans(doc, name=spans_key, spans=spans, attrs=attrs)
-
-
-def _is_own(ent: Span, labels: Container[str]) -> bool:
-    return ent.label_ in labels or ent._.get(CONFIDENCE) is None

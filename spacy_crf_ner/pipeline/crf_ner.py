@@ -197,7 +197,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         encoding = self.encoding_of(self._scheme_name, (*self.labels, label))  # may refuse it
         self.cfg["labels"].append(label)
         self.vocab.strings.add(label)
-        if network.has_weights(self.model):
+        if self.model.get_ref("output_layer").has_dim("nI"):  # it has weights
             network.resize_output(self.model, len(encoding.tags.tags), encoding.added_like)
             self.cfg["untrained"] = [*self.cfg["untrained"], label]
         return 1
@@ -360,7 +360,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
 
     def posterior(self, docs: Sequence[Doc]) -> EntityPosterior:
         """Compute the posterior distribution over the entities of docs, given preset ones."""
-        platt = PlattScaling(self.platt_slope, self.platt_intercept, self.platt_ceiling)
+        platt = calibration.platt_scaling(self)
         given = self.overwrite, self.temperature, platt, self.excluded
         return self.encoding.posterior(docs, self.potentials(docs), *given)
 

@@ -83,22 +83,20 @@ def collect_labels(
         "gold entities": "are treated as not annotated",
         f"spans in doc.spans[{negative_key!r}]": "are ignored",
     }
-    total, misaligned = Counter[str](), Counter[str]()
-    shown = {kind: list[str]() for kind in kinds}
+    total, misaligned = Counter[str](), {kind: list[str]() for kind in kinds}
     for eg in examples:
         ents = check_text(gold_entities(eg.reference, key), name)
         labels.update(ent.label_ for ent in ents)
         for kind, spans in zip(kinds, (ents, _negatives(eg, negative_key))):
-            lost = [span for span in spans if not eg.get_aligned_spans_y2x([span])]
             total[kind] += len(spans)
-            misaligned[kind] += len(lost)
-            shown[kind] += [_where(span) for span in lost[: 5 - len(shown[kind])]]
-    for kind, number in misaligned.items():
-        if number:
+            lost = (span for span in spans if not eg.get_aligned_spans_y2x([span]))
+            misaligned[kind] += map(_where, lost)
+    for kind, places in misaligned.items():
+        if places:
             warnings.warn(
-                f"[{name}] {number} of {total[kind]} {kind} do not align with the predicted "
-                f"tokens and {kinds[kind]}: {'; '.join(shown[kind])}"
-                f"{'; ...' if number > 5 else ''}. "
+                f"[{name}] {len(places)} of {total[kind]} {kind} do not align with the predicted "
+                f"tokens and {kinds[kind]}: {'; '.join(places[:5])}"
+                f"{'; ...' if len(places) > 5 else ''}. "
                 "Use the tokenizer of the corpus, or correct the offsets.",
                 stacklevel=3,
             )
@@ -178,17 +176,14 @@ def fix_boundaries(
     missing, entity = gold < 0, gold > TAG_OUTSIDE
     if (scheme.extensions[1] < 0).all() or (ambiguous is None and not missing.any()):
         return gold, ambiguous
-    free = (
-        np.zeros((len(gold), len(scheme.tags)), dtype=bool)
-        if ambiguous is None
-        else ambiguous.copy()
-    )
+    nothing = np.zeros((len(gold), len(scheme.tags)), dtype=bool)
+    free = nothing if ambiguous is None else ambiguous.copy()
     free[missing] = True
     edges = np.zeros(len(gold), dtype=bool)
-    inner = np.ones(len(gold) + 1, dtype=bool)  # whether a token and the one before are of one doc
-    inner[np.append(0, np.cumsum(lengths))] = False
-    after = np.flatnonzero(inner[1:-1] & entity[:-1] & ~entity[1:]) + 1
-    before = np.flatnonzero(inner[1:-1] & ~entity[:-1] & entity[1:])
+    doc_of = np.repeat(np.arange(len(lengths)), lengths)
+    inner = doc_of[1:] == doc_of[:-1]  # whether a token and the one before are of one doc
+    after = np.flatnonzero(inner & entity[:-1] & ~entity[1:]) + 1
+    before = np.flatnonzero(inner & ~entity[:-1] & entity[1:])
     free[after] &= ~scheme.continues[gold[after - 1]]
     free[before] &= ~scheme.continues.T[gold[before + 1]]
     edges[after] = edges[before] = True

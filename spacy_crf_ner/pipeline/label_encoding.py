@@ -108,12 +108,10 @@ class LabelEncoding:
                 tokens = np.unique(eg.alignment.y2x[ent.start : ent.end])
                 tags[self.labels.index(ent.label_), :, tokens] = TAG_MISSING
         for of_label, spans in _by_label(found).items():
-            in_order = np.array(sorted(spans))
-            level = np.array(nesting_levels(in_order.tolist()))
-            for k in range(self.max_nesting):
-                starts, ends = in_order[level == k].T
-                of_layer = Spans(starts, ends, np.zeros_like(starts))
-                write_tags(tags[self.labels.index(of_label), k], of_layer, self.scheme)
+            for (start, end), k in zip(spans, nesting_levels(spans)):
+                if k < self.max_nesting:
+                    span = Spans(*np.array([[start], [end], [0]]))
+                    write_tags(tags[self.labels.index(of_label), k], span, self.scheme)
         return tags.reshape(len(self.labels) * self.max_nesting, T)
 
     def split(self, scores: Chain) -> tuple[Chain, Callable[[Chain], Chain]]:
@@ -292,7 +290,7 @@ def split(potentials: Chain, n: int) -> tuple[Chain, Callable[[Chain], Chain]]:
     own_E, own_A = E[token, own_tags], A[..., *pairs]
     first, last = start[..., tags], end[..., tags]
     own_E[:, 0] = own_A[..., 0, 0] = first[..., 0] = last[..., 0] = 0.0
-    if not potentials.has_own:
+    if not potentials.per_doc:
         own_A, first, last = (np.repeat(each[None], B, axis=0) for each in (own_A, first, last))
     kinds = own_A.reshape(B * M, n, n), first.reshape(B * M, n), last.reshape(B * M, n)
 

@@ -61,10 +61,8 @@ class ComputedPotentials:
         new = [*{id(doc): doc for doc in docs if (id(doc), len(doc)) not in self._found}.values()]
         if new:
             computed = compute_potentials(self._pipe, new)
-            rows = np.split(computed.emissions, computed.lengths.cumsum()[:-1])
-            for doc, E, length in zip(new, rows, computed.lengths):
-                of_doc = computed._replace(emissions=E, lengths=np.array([length]))
-                self._found[id(doc), len(doc)] = doc, of_doc
+            for i, doc in enumerate(new):
+                self._found[id(doc), len(doc)] = doc, computed.select(np.array([i]))
         parts = [self._found[id(doc), len(doc)][1] for doc in docs]
         emissions = np.concatenate([part.emissions for part in parts])
         lengths = np.concatenate([part.lengths for part in parts])
@@ -101,11 +99,6 @@ def begin_rehearsal(model: Model[list[Doc], Chain], docs: list[Doc]) -> Started:
 def is_constrained(model: Model[Any, Any]) -> bool:
     """Whether a model gives illegal tag sequences no probability: a CRF, and not a softmax."""
     return bool(model.get_ref("output_layer").attrs.get("constrained", True))
-
-
-def has_weights(model: Model[Any, Any]) -> bool:
-    """Whether a model has been initialized."""
-    return model.get_ref("output_layer").has_dim("nI") is True
 
 
 def forget_weights(model: Model[Any, Any]) -> None:

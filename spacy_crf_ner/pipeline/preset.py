@@ -38,12 +38,16 @@ class DecodingConstraints:
     preset: NDArray[np.bool_]
 
 
+def _one_chain(doc: Doc) -> list[Preset]:
+    return [[(ent, ent.label_) for ent in doc.ents]]
+
+
 def preset_constraints(
     docs: Sequence[Doc],
     scheme: TagScheme,
     overwrite: bool,
     possible: NDArray[np.bool_] | None = None,
-    chains: Callable[[Doc], Sequence[Preset]] | None = None,
+    chains: Callable[[Doc], Sequence[Preset]] = _one_chain,
 ) -> DecodingConstraints:
     """Convert entities, blocked tokens, sentence starts and whitespace to constraints.
 
@@ -60,12 +64,9 @@ def preset_constraints(
         overwrite: Whether to ignore entities and outside tokens of the docs.
         possible: (M, C) bool, the tags that may be predicted in each of the M chains of a doc; None
             for all. Preset entities may have others.
-        chains: Returns the preset entities of each chain of a doc; None for one chain with all.
+        chains: Returns the preset entities of each chain of a doc; one chain with all by default.
     """
-    if chains is None:
-        presets: list[Sequence[Preset]] = [[[(ent, ent.label_) for ent in d.ents]] for d in docs]
-    else:
-        presets = [chains(doc) for doc in docs]
+    presets = [chains(doc) for doc in docs]
     columns = [doc.to_array([ENT_IOB, ENT_TYPE, SENT_START, IS_SPACE]) for doc in docs]
     for doc, column in zip(docs, columns):
         column[blank_tokens(doc.to_array(SHAPE), doc.vocab.strings), 3] = 1

@@ -238,14 +238,11 @@ def uncertainty(
     candidates = posterior.candidates(np.full(len(pipe.labels), lowest))
     odds = [math.nan] * len(docs)
     if log_odds:
-        odds = [_log_odds([p for _, p in ranked]) for ranked in posterior.nbest(2)]
+        # The best labeling against the second best, if there is one.
+        best_two = ([p for _, p in ranked] for ranked in posterior.nbest(2))
+        odds = [log_p[0] - log_p[1] if len(log_p) > 1 else math.inf for log_p in best_two]
     columns = zip(posterior.entropy().tolist(), entities, candidates, odds)
     return [Uncertainty(len(doc), *of_doc) for doc, of_doc in zip(docs, columns)]
-
-
-def _log_odds(log_p: Sequence[float]) -> float:
-    """Compare the best labeling with the second best, if there is one."""
-    return log_p[0] - log_p[1] if len(log_p) > 1 else math.inf
 
 
 def trellis(pipe: "CRFEntityRecognizer", doc: Doc, label: str | None) -> Trellis:

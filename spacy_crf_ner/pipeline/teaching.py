@@ -7,7 +7,7 @@ Axes: T tokens of a doc, C tags of a teacher.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from itertools import groupby
+from operator import is_not
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +56,11 @@ class Teacher:
         """All but the scores."""
         return self.scheme, self.labels, self.overlap, self.max_nesting
 
+    @property
+    def scores(self) -> tuple[NDArray[np.float32], ...]:
+        """The scores of transitions, start and end."""
+        return self.transitions, self.start, self.end
+
     def equals(self, other: "Teacher") -> bool:
         """Whether all fields are equal."""
         names = [field.name for field in fields(self)]
@@ -82,18 +87,6 @@ class Teacher:
                 f"{max_nesting}, got one with overlap {self.overlap} and max_nesting "
                 f"{self.max_nesting}. Set both of the student to those of its teachers."
             )
-
-    def potentials(
-        self,
-        emissions: Sequence[NDArray[np.float32]],
-        labels: tuple[str, ...],
-        chains_of: ChainsOf,
-    ) -> crf.Chain:
-        """Return the potentials of docs, (T, C) each, with the labels in this order."""
-        given = {tag: i for i, tag in enumerate(chains_of(self.scheme, self.labels).tags.tags)}
-        order = np.array([given[tag] for tag in chains_of(self.scheme, labels).tags.tags])
-        E, lengths = np.concatenate(emissions), np.array([*map(len, emissions)])
-        return crf.Chain(E, lengths, self.transitions, self.start, self.end).select_tags(order)
 
 
 class DistillTarget(NamedTuple):
@@ -179,18 +172,15 @@ def _potentials(
 
     Docs have their own transitions, for all k, if any of their teachers differ.
     """
-    found = []
-    for _, group in groupby(targets, lambda target: [*map(id, target.teachers)]):
-        of_teacher = list(group)
-        emissions = [target.emissions[k] for target in of_teacher]
-        found.append(of_teacher[0].teachers[k].potentials(emissions, labels, chains_of))
-    if len(found) == 1:
-        return found[0]
-    E = np.concatenate([each.emissions for each in found])
-    lengths = np.concatenate([each.lengths for each in found])
-    teacher_of = np.repeat(np.arange(len(found)), [len(each.lengths) for each in found])
-    of_kinds = zip(*(each.transition_scores for each in found))
-    return crf.Chain(E, lengths, *(np.stack(scores)[teacher_of] for scores in of_kinds))
+    teacher = targets[0].teachers[k]
+    given = {tag: i for i, tag in enumerate(chains_of(teacher.scheme, teacher.labels).tags.tags)}
+    order = np.array([given[tag] for tag in chains_of(teacher.scheme, labels).tags.tags])
+    kinds = teacher.scores
+    if any(any(map(is_not, each.teachers, targets[0].teachers)) for each in targets):
+        kinds = tuple(map(np.stack, zip(*(each.teachers[k].scores for each in targets))))
+    emissions = [target.emissions[k] for target in targets]
+    lengths = np.array([*map(len, emissions)])
+    return crf.Chain(np.concatenate(emissions), lengths, *kinds).select_tags(order)
 
 
 def probable_entities(doc: Doc, target: DistillTarget, chains_of: ChainsOf) -> list[SpanOffsets]:
@@ -200,7 +190,7 @@ def probable_entities(doc: Doc, target: DistillTarget, chains_of: ChainsOf) -> l
     """
     posteriors = []
     for teacher, emissions in zip(target.teachers, target.emissions):
-        potentials = teacher.potentials([emissions], teacher.labels, chains_of)
+        potentials = crf.Chain(emissions, np.array([len(doc)]), *teacher.scores)
         chains = chains_of(teacher.scheme, teacher.labels)
         posteriors.append(chains.posterior([doc], potentials, True, 1.0, UNCHANGED))
     spans: set[SpanOffsets] = set()

@@ -36,7 +36,7 @@ from spacy_crf_ner.crf import (
     viterbi,
 )
 from spacy_crf_ner.crf.chain import TimeMajor
-from spacy_crf_ner.crf.forward_backward import CHUNK, InLogs, Scaled
+from spacy_crf_ner.crf.forward_backward import CHUNK, ForwardBackward, Scaled
 from spacy_crf_ner.tags import TagScheme
 
 
@@ -429,7 +429,7 @@ def biluo_batch(scale: float, B: int = 6, T: int = 12, labels: int = 2, own: boo
 @pytest.mark.parametrize("scale", [0.1, 3.0, 10.0])
 def test_scaled_forward_backward_matches_log_space(scale: float, own: bool) -> None:
     chain = biluo_batch(scale, own=own)
-    scaled, logs = Scaled(chain), InLogs(chain)
+    scaled, logs = Scaled(chain), ForwardBackward(chain)
     assert_allclose(scaled.log_z, logs.log_z, rtol=1e-9, atol=1e-9)
     assert_allclose(scaled.marginals(), logs.marginals(), rtol=1e-8, atol=1e-12)
     assert_allclose(scaled.expected_scores(), logs.expected_scores(), rtol=1e-9, atol=1e-9)
@@ -444,7 +444,7 @@ def test_scaled_forward_backward_matches_log_space(scale: float, own: bool) -> N
 
 
 def test_forward_backward_with_large_scores_uses_log_space() -> None:
-    assert isinstance(forward_backward(biluo_batch(1e4)), InLogs)
+    assert type(forward_backward(biluo_batch(1e4))) is ForwardBackward
 
 
 def two_lanes(differences: list[float]) -> Chain:
@@ -554,7 +554,7 @@ def test_per_doc_transitions_match_single_docs(scale: float, lengths: Sequence[i
             pair = np.array([[1, 2 if n > 1 else -1]])
             at = passes.log_segments(ends[b : b + 1] - n, pair)
             assert_allclose(at, single.log_segments(np.array([0]), pair), **close)
-    assert type(passes) is (Scaled if scale == 1.0 and any(lengths) else InLogs)
+    assert type(passes) is (Scaled if scale == 1.0 and any(lengths) else ForwardBackward)
 
 
 def test_negative_log_likelihood_of_certain_path_is_not_below_zero() -> None:

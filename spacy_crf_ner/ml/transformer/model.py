@@ -190,7 +190,7 @@ def _replacement() -> tuple[Callable[..., dict[str, Any]], Callable[..., Model[A
 
     def own_layer(shared: Transformer, listener: Any, component: Any) -> Model[Any, Any]:
         before, config, right = written
-        place = before if any(block is config for block in _blocks(before)) else config
+        place = before if any(block is config for block in model_blocks(before)) else config
         place.clear()
         place.update(right)
         return chain(shared, spacy_trf.split_trf_batch())
@@ -208,12 +208,13 @@ def _replaced(block: dict[str, Any], old: dict[str, Any], new: dict[str, Any]) -
     }
 
 
-def _blocks(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a block of a config, and all blocks in it."""
-    yield block
+def model_blocks(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the blocks that name an architecture: a block of a config itself, and those in it."""
+    if "@architectures" in block:
+        yield block
     for inner in block.values():
         if isinstance(inner, dict):
-            yield from _blocks(inner)
+            yield from model_blocks(inner)
 
 
 def _own_transformer(shared: dict[str, Any], listener: dict[str, Any]) -> dict[str, Any]:
@@ -241,9 +242,7 @@ def _own_transformer(shared: dict[str, Any], listener: dict[str, Any]) -> dict[s
 
 def _listeners(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the blocks of listeners in a block of a config."""
-    for inner in _blocks(block):
-        if "TransformerListener" in inner.get("@architectures", ""):
-            yield inner
+    return (each for each in model_blocks(block) if "TransformerListener" in each["@architectures"])
 
 
 def _init(model: Transformer, X: list[Doc] | None = None, Y: Any = None) -> None:
