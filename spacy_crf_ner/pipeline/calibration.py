@@ -7,7 +7,7 @@ threshold of "max_expected_f" to docs without gold.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from spacy.training import Example, validate_examples
 from .. import crf
 from ..input_error import InputError
 from ..tags import TAG_MISSING
+from .component import Component
 from .decoding import label_thresholds
 from .encoding import Encoding, forbid_labels
 from .gold import count_entities, where_gold_is
@@ -26,30 +27,27 @@ from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
 from .settings import CALIBRATION
 from .temperature_scaling import Batch, fit_temperature
 
-if TYPE_CHECKING:
-    from .crf_ner import CRFEntityRecognizer
-
 LOWEST = 0.02  # of the posteriors that Platt scaling is fitted to
 BATCH_TOKENS = 10_000  # of annotations of one doc
 
 
-def forget_calibration(pipe: "CRFEntityRecognizer") -> None:
+def forget_calibration(pipe: Component) -> None:
     """Give back the probabilities of the CRF as they are."""
     for name in CALIBRATION:
         setattr(pipe, name, None)
 
 
-def platt_scaling(pipe: "CRFEntityRecognizer") -> PlattScaling:
+def platt_scaling(pipe: Component) -> PlattScaling:
     """Return the calibration of the probabilities of spans."""
     return PlattScaling(pipe.platt_slope, pipe.platt_intercept, pipe.platt_ceiling)
 
 
-def is_calibrated(pipe: "CRFEntityRecognizer") -> bool:
+def is_calibrated(pipe: Component) -> bool:
     """Whether probabilities of entities are not those of the CRF as they are."""
     return pipe.temperature != 1.0 or platt_scaling(pipe) != UNCHANGED
 
 
-def calibration_of(pipe: "CRFEntityRecognizer") -> str:
+def calibration_of(pipe: Component) -> str:
     """Describe whether confidences are calibrated, and on how many entities."""
     if not is_calibrated(pipe):
         return "Confidences: not calibrated"
@@ -95,7 +93,7 @@ class Scored(NamedTuple):
         return [each for pair in pairs for each in self.encoding.match_candidates(*pair)]
 
 
-def score_examples(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> list[Scored]:
+def score_examples(pipe: Component, examples: Sequence[Example]) -> list[Scored]:
     """Compute the potentials of the predicted docs of examples, in batches.
 
     Raises:
@@ -108,7 +106,7 @@ def score_examples(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> 
 
 
 def calibrate_temperature(
-    pipe: "CRFEntityRecognizer", examples: Iterable[Example], more: Sequence[Scored]
+    pipe: Component, examples: Iterable[Example], more: Sequence[Scored]
 ) -> float:
     """Set the most probable temperature, given the gold entities and a prior.
 
@@ -147,7 +145,7 @@ def calibrate_temperature(
 
 
 def calibrate_spans(
-    pipe: "CRFEntityRecognizer", examples: Iterable[Example], more: Sequence[Scored]
+    pipe: Component, examples: Iterable[Example], more: Sequence[Scored]
 ) -> PlattScaling:
     """Set the most probable Platt scaling: are probable spans entities?
 
@@ -177,7 +175,7 @@ def calibrate_spans(
     return scaling
 
 
-def calibrate_f_score(pipe: "CRFEntityRecognizer", docs: Iterable[Doc], beta: float) -> float:
+def calibrate_f_score(pipe: Component, docs: Iterable[Doc], beta: float) -> float:
     """Set the `f_score_threshold` with the best expected F-score on docs, without gold.
 
     The expected numbers of entities, and of right ones among those chosen, are sums of
@@ -215,7 +213,7 @@ def calibrate_f_score(pipe: "CRFEntityRecognizer", docs: Iterable[Doc], beta: fl
     return pipe.f_score_threshold
 
 
-def log_likelihoods(pipe: "CRFEntityRecognizer", examples: Iterable[Example]) -> list[float]:
+def log_likelihoods(pipe: Component, examples: Iterable[Example]) -> list[float]:
     """Compute the log probability of the gold entities of each example, at the temperature.
 
     It sums over all tags of tokens without annotation, given that there is no entity of a label
@@ -232,9 +230,7 @@ def log_likelihoods(pipe: "CRFEntityRecognizer", examples: Iterable[Example]) ->
     return (-by_doc.sum(1)).tolist()  # type: ignore[no-any-return]
 
 
-def log_likelihoods_of(
-    pipe: "CRFEntityRecognizer", doc: Doc, golds: Iterable[Doc]
-) -> Iterator[float]:
+def log_likelihoods_of(pipe: Component, doc: Doc, golds: Iterable[Doc]) -> Iterator[float]:
     """Compute the log probability of each of several annotations of one doc.
 
     The model runs once, and memory is needed for a few annotations at a time.
@@ -262,7 +258,7 @@ def _possible(gold: NDArray[np.int64], scores: crf.Chain) -> NDArray[np.int64]:
     return np.where(is_forbidden, TAG_MISSING, gold)
 
 
-def _check_entities(pipe: "CRFEntityRecognizer", batches: Sequence[Scored]) -> int:
+def _check_entities(pipe: Component, batches: Sequence[Scored]) -> int:
     """Count the entities to fit to; raise InputError if there are none."""
     entities = sum(batch.entities() for batch in batches)
     if not entities:

@@ -1,23 +1,20 @@
 """The losses of a component: against gold entities, teachers, and its own earlier model."""
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from spacy.training import Example
 
 from .. import crf
 from ..crf import Chain
+from .component import Component
 from .encoding import forbid_labels
 from .network import check_valid, is_constrained
 from .teaching import DistillTarget, mixture_counts
 
-if TYPE_CHECKING:
-    from .crf_ner import CRFEntityRecognizer
-
 
 def gold_loss(
-    pipe: "CRFEntityRecognizer",
+    pipe: Component,
     examples: Sequence[Example],
     scores: Chain,
     targets: Sequence[DistillTarget],
@@ -62,7 +59,7 @@ def gold_loss(
 
 
 def rehearsal_loss(
-    pipe: "CRFEntityRecognizer", teacher: Chain, scores: Chain, left_out: Collection[str]
+    pipe: Component, teacher: Chain, scores: Chain, left_out: Collection[str]
 ) -> tuple[float, Chain]:
     """Compute the Kullback-Leibler divergence of a model from its earlier state.
 

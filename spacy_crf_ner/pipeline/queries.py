@@ -5,7 +5,7 @@ They change neither docs nor weights.
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,11 @@ from spacy.tokens import Doc, Span
 
 from ..input_error import InputError
 from ..tags import SpanOffsets
+from .component import Component
 from .interval_scheduling import Candidate
 from .network import BATCH_SIZE
 from .posterior import Trellis
 from .teaching import Teacher
-
-if TYPE_CHECKING:
-    from .crf_ner import CRFEntityRecognizer
 
 PADDED_TOKENS = 16_384  # the most tokens of a batch, with padding
 
@@ -87,7 +85,7 @@ class Uncertainty(NamedTuple):
     log_odds: float
 
 
-def nbest(pipe: "CRFEntityRecognizer", docs: Iterable[Doc], n: int) -> list[list[Labeling]]:
+def nbest(pipe: Component, docs: Iterable[Doc], n: int) -> list[list[Labeling]]:
     """Find the n most probable labelings of each doc, fewer where fewer are legal.
 
     Returns:
@@ -110,7 +108,7 @@ def nbest(pipe: "CRFEntityRecognizer", docs: Iterable[Doc], n: int) -> list[list
     return result
 
 
-def prediction_sets(pipe: "CRFEntityRecognizer", docs: Iterable[Doc]) -> list[list[Labeling]]:
+def prediction_sets(pipe: Component, docs: Iterable[Doc]) -> list[list[Labeling]]:
     """Find the most probable labelings of each doc, among which the right one lies.
 
     Returns:
@@ -145,9 +143,7 @@ def prediction_sets(pipe: "CRFEntityRecognizer", docs: Iterable[Doc]) -> list[li
     return [found for batch in batches for found in _labelings_above(pipe, batch, lowest)]
 
 
-def _labelings_above(
-    pipe: "CRFEntityRecognizer", docs: Sequence[Doc], lowest: float
-) -> list[list[Labeling]]:
+def _labelings_above(pipe: Component, docs: Sequence[Doc], lowest: float) -> list[list[Labeling]]:
     """Find the labelings of docs with at least this log probability; at least one of each."""
     sets: list[list[Labeling]] = [[] for _ in docs]
     left, n = [*range(len(docs))], 4
@@ -162,7 +158,7 @@ def _labelings_above(
 
 
 def span_posteriors(
-    pipe: "CRFEntityRecognizer", docs: Iterable[Doc], spans: Iterable[Iterable[Span]]
+    pipe: Component, docs: Iterable[Doc], spans: Iterable[Iterable[Span]]
 ) -> list[list[float]]:
     """Compute for each span of each doc the probability that it is an entity of its label.
 
@@ -192,7 +188,7 @@ def span_posteriors(
     return found
 
 
-def _offsets(pipe: "CRFEntityRecognizer", doc: Doc, spans: Iterable[Span]) -> list[SpanOffsets]:
+def _offsets(pipe: Component, doc: Doc, spans: Iterable[Span]) -> list[SpanOffsets]:
     """Return spans as first token, end and label in a doc; raise InputError for impossible ones."""
     asked = []
     for span in spans:
@@ -217,7 +213,7 @@ def _offsets(pipe: "CRFEntityRecognizer", doc: Doc, spans: Iterable[Span]) -> li
 
 
 def uncertainty(
-    pipe: "CRFEntityRecognizer", docs: Iterable[Doc], lowest: float, log_odds: bool
+    pipe: Component, docs: Iterable[Doc], lowest: float, log_odds: bool
 ) -> list[Uncertainty]:
     """Measure how uncertain the model is about each doc; preset entities are not counted.
 
@@ -245,7 +241,7 @@ def uncertainty(
     return [Uncertainty(len(doc), *of_doc) for doc, of_doc in zip(docs, columns)]
 
 
-def trellis(pipe: "CRFEntityRecognizer", doc: Doc, label: str | None) -> Trellis:
+def trellis(pipe: Component, doc: Doc, label: str | None) -> Trellis:
     """Show how Viterbi decoding finds the tags of a doc: scores, back-pointers and path.
 
     Args:
@@ -260,7 +256,7 @@ def trellis(pipe: "CRFEntityRecognizer", doc: Doc, label: str | None) -> Trellis
     return pipe.posterior([doc]).trellis(0, *chain)
 
 
-def transitions(pipe: "CRFEntityRecognizer") -> Transitions:
+def transitions(pipe: Component) -> Transitions:
     """Copy the transition scores of the model, not divided by the temperature.
 
     Raises:
@@ -273,7 +269,7 @@ def transitions(pipe: "CRFEntityRecognizer") -> Transitions:
 
 
 def teacher_scores(
-    pipe: "CRFEntityRecognizer", docs: Sequence[Doc]
+    pipe: Component, docs: Sequence[Doc]
 ) -> tuple[Teacher, list[NDArray[np.float32]]]:
     """Compute what a student learns from: the scores of the tags, at the fitted temperature.
 
