@@ -131,7 +131,9 @@ def rank_texts(
         documents[i].error = documents[i].error or piece.error
         if piece.error is None:
             try:
-                _check_length(nlp, piece.text)
+                if len(piece.text) > nlp.max_length:  # it could not be read again with its answer
+                    expected = f"expected at most {nlp.max_length:,} characters, as in answers"
+                    raise ValueError(f"{expected}, got {len(piece.text):,}. Ask for sentences")
                 found[i] += _units(piece.text, start, own, options)
             except ValueError as error:
                 piece.fail(error)
@@ -255,13 +257,6 @@ def _measure(nlp: Language, pipe: "CRFEntityRecognizer", batch: Sequence[Part]) 
         tokens = [(token.text, bool(token.whitespace_)) for token in own]
         entropy = found.entropy * len(own) / max(len(doc), 1)  # without the context of the part
         part.result = _Measured(tokens, entropy, entities, candidates)
-
-
-def _check_length(nlp: Language, text: str) -> None:
-    """Raise ValueError for a text that is too long to be read again with its answer."""
-    if len(text) > nlp.max_length:
-        expected = f"expected at most {nlp.max_length:,} characters, as in answers"
-        raise ValueError(f"{expected}, got {len(text):,}. Ask for sentences")
 
 
 def _check_whole_tokens(tokens: Sequence[tuple[str, bool]], found: Iterable[Candidate]) -> None:

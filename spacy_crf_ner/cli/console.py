@@ -11,13 +11,9 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from .. import data
-
+    from .. import annotate, data
 
 MERGED = ("answers", "unchanged", "changed", "added")
-
-if TYPE_CHECKING:
-    from .. import annotate
 
 
 def print_counts(counts: Mapping[str, Mapping[str, int | str]]) -> None:

@@ -49,7 +49,8 @@ def leave_out_torch_if_exported(model: str, dtype: str | None = None) -> None:
         point.name
         for group, points in _entry_points().items()
         for point in points
-        if group.startswith(("spacy_", "thinc_")) and not _needs_no_torch(point)
+        if group.startswith(("spacy_", "thinc_"))
+        and not (_is_own(point) and not point.value.startswith(WITH_TORCH))
     )
     is_free = names.isdisjoint(others) and "torch" not in config.lower()
     if dtype is None and "spacy-crf-ner.Onnx" in config and is_free:
@@ -63,7 +64,3 @@ def _entry_points() -> dict[str, list[EntryPoint]]:
 
 def _is_own(point: EntryPoint) -> bool:
     return point.value.startswith(OWN)
-
-
-def _needs_no_torch(point: EntryPoint) -> bool:
-    return _is_own(point) and not point.value.startswith(WITH_TORCH)

@@ -127,17 +127,6 @@ class Chain(NamedTuple):
             return self._replace(emissions=E, lengths=lengths)
         return Chain(E, lengths, *(scores[docs] for scores in self.transition_scores))
 
-    def scatter(self, docs: Ints, like: "Chain") -> "Chain":
-        """Return a gradient for a chain from that for `like.select(docs)`, of different docs."""
-        E = np.zeros(like.emissions.shape)
-        E[ranges(like.begins[docs], self.lengths)] = self.emissions
-        if not self.per_doc:
-            return self._replace(emissions=E, lengths=like.lengths)
-        kinds = [np.zeros(scores.shape) for scores in like.transition_scores]
-        for of_batch, of_docs in zip(kinds, self.transition_scores):
-            of_batch[docs] = of_docs
-        return Chain(E, like.lengths, *kinds)
-
 
 def ranges(begins: Ints, lengths: Ints) -> Ints:
     """Concatenate ranges of integers of these lengths."""

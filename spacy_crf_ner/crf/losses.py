@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .chain import Bools, Chain, Ints, clamp, ranges, sum_by
-from .forward_backward import forward_backward
+from .forward_backward import ForwardBackward, forward_backward
 
 Floats = NDArray[np.float64]
 
@@ -71,7 +71,7 @@ def nll_with_gradient(
         gradient = gradient.map(np.subtract, agree.expected_counts(weights))
     losses = np.where(annotated, np.maximum(losses, 0.0), 0.0)  # below 0 by rounding
     if negatives:
-        more, d_more = _negative_spans(chain, negatives)
+        more, d_more = _negative_spans(passes, negatives)
         losses, gradient = losses + more, gradient.map(np.add, d_more)
     return losses, gradient.astype_of(chain)
 
@@ -171,27 +171,26 @@ def _path(chain: Chain, tags: Ints) -> list[tuple[Ints, tuple[Ints, ...]]]:
     return [*zip(docs, ((np.arange(len(tags)), tags), *own))]
 
 
-def _negative_spans(chain: Chain, negatives: Sequence[NegativeSpan]) -> tuple[Floats, Chain]:
+def _negative_spans(
+    passes: ForwardBackward, negatives: Sequence[NegativeSpan]
+) -> tuple[Floats, Chain]:
     """Sum -log(1 - P) over the negative spans of each doc: (B,), and its gradient.
 
     If P is close to 1, a float cannot hold 1 - P. So log(1 - P) is computed from the tag sequences
     without the span: logsumexp_r(logZ_r) - logZ. The sets r differ only in the window of the span:
-    logZ_r runs from alpha at its first token to beta at its last, and one pass over each doc with
-    negatives gives alpha and beta.
+    logZ_r runs from alpha at its first token to beta at its last.
     """
-    docs, doc = np.unique([span.doc for span in negatives], return_inverse=True)
-    exact = chain.select(docs).to_float64()
-    passes = forward_backward(exact)
+    chain, doc = passes.chain, np.array([span.doc for span in negatives])
     alpha, beta = passes.log_messages()
     widths = np.array([span.allowed.shape[1] for span in negatives])
-    first = exact.begins[doc] + np.array([span.start for span in negatives])
+    first = chain.begins[doc] + np.array([span.start for span in negatives])
     last, begins = first + widths - 1, widths.cumsum() - widths
     ends, tokens = begins + widths - 1, ranges(first, widths)
-    E = exact.emissions[tokens]
+    E = chain.emissions[tokens].astype(np.float64)
     E[begins] = alpha[first]
     E[ends] += beta[last]
-    zeros = np.zeros((len(widths), E.shape[1])[not exact.per_doc :])
-    A = exact.transitions[doc] if exact.per_doc else exact.transitions
+    zeros = np.zeros((len(widths), E.shape[1])[not chain.per_doc :])
+    A = chain.transitions[doc] if chain.per_doc else chain.transitions
     windows = Chain(E, widths, A, zeros, zeros)
     span_of = np.repeat(np.arange(len(widths)), [len(span.allowed) for span in negatives])
     allowed = np.concatenate([span.allowed.reshape(-1, E.shape[1]) for span in negatives])
@@ -203,24 +202,24 @@ def _negative_spans(chain: Chain, negatives: Sequence[NegativeSpan]) -> tuple[Fl
     np.maximum.at(largest, span_of, of_parts.log_z)
     shares = np.exp(of_parts.log_z - largest[span_of])
     total = sum_by(span_of, shares, len(widths))
-    losses = sum_by(docs[doc], whole.log_z - largest - np.log(total), len(chain.lengths))
+    losses = sum_by(doc, whole.log_z - largest - np.log(total), len(chain.lengths))
 
     d_whole, d_parts = whole.expected_counts(), of_parts.expected_counts(shares / total[span_of])
     d_windows = d_whole.emissions
     np.subtract.at(d_windows, ranges(begins[span_of], widths[span_of]), d_parts.emissions)
-    d_alpha, d_beta, d_inner = (np.zeros(exact.emissions.shape) for _ in range(3))
+    d_alpha, d_beta, d_inner = (np.zeros(chain.emissions.shape) for _ in range(3))
     np.add.at(d_alpha, first, d_windows[begins])
     np.add.at(d_beta, last, d_windows[ends])
     d_windows[begins] = 0.0  # alpha has the emission of the first token
     np.add.at(d_inner, tokens, d_windows)
     gradient = passes.message_gradient(d_alpha, d_beta)
     gradient = gradient._replace(emissions=gradient.emissions + d_inner)
-    if exact.per_doc:
+    if chain.per_doc:
         np.add.at(gradient.transitions, doc, d_whole.transitions)
         np.subtract.at(gradient.transitions, doc[span_of], d_parts.transitions)
     else:
         gradient.transitions[:] += d_whole.transitions - d_parts.transitions
-    return losses, gradient.scatter(docs, chain)
+    return losses, gradient
 
 
 class ExpectedCounts(NamedTuple):

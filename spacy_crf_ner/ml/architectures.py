@@ -89,10 +89,7 @@ def bilstm_crf(
     )
     head.attrs["constrained"] = decoder == "crf"  # illegal tag sequences have no probability
     _pool_at_once(tok2vec)
-    model = chain_without_marks(tok2vec, head)
-    model.set_ref("tok2vec", tok2vec)
-    model.set_ref("output_layer", head)
-    return model
+    return chain_without_marks(tok2vec, head)
 
 
 def rnn_encoder(

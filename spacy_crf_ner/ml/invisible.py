@@ -66,10 +66,13 @@ def chain_without_marks(
 ) -> Model[list[Doc], Chain]:
     """Chain two layers, of which the first reads words without marks of no width.
 
-    A layer that listens to another component reads what that has read.
+    A layer that listens to another component reads what that has read. The layers can be found as
+    "tok2vec" and "output_layer".
     """
     model: Model[list[Doc], Chain] = chain(tok2vec, head)
     model._func = partial(_forward, forward=model._func)
+    model.set_ref("tok2vec", tok2vec)
+    model.set_ref("output_layer", head)
     return model
 
 

@@ -39,10 +39,7 @@ def onnx_bilstm_crf(tok2vec: Vectors, decoder: str = "crf") -> Model[list[Doc], 
         attrs={"constrained": decoder == "crf"},
         shims=[OnnxShim(transitions=(np.ndarray, 2), start=(np.ndarray, 1), end=(np.ndarray, 1))],
     )
-    model = chain_without_marks(tok2vec, head)
-    model.set_ref("tok2vec", tok2vec)
-    model.set_ref("output_layer", head)
-    return model
+    return chain_without_marks(tok2vec, head)
 
 
 def _score_tags(

@@ -72,16 +72,18 @@ class Scored(NamedTuple):
     overwrite: bool
     excluded: Collection[str]
 
-    def entities(self) -> int:
-        """Count the gold entities of labels that are predicted."""
-        return count_entities(self.examples, self.encoding.key, self.excluded)
-
     def likelihood(self) -> Batch:
         """Return the potentials of legal tag sequences, and the gold and ambiguous tags."""
         chains, _ = self.encoding.split(self.potentials)
         possible = forbid_labels(self.encoding, chains, self.excluded)
         legal = crf.constrain(possible, *self.encoding.scheme.constraints)
         return legal, *self.encoding.gold(self.examples)
+
+    def log_likelihoods(self, temperature: float) -> list[float]:
+        """Return the log probability of the gold entities of each example."""
+        chain, gold, ambiguous = self.likelihood()
+        losses = crf.negative_log_likelihood(chain.divided_by(temperature), gold, ambiguous)
+        return (-losses.reshape(len(self.examples), -1).sum(1)).tolist()  # type: ignore[no-any-return]
 
     def matched(self, temperature: float, lowest: float) -> list[tuple[float, bool]]:
         """Return the posterior of each annotated span over the lowest, and whether it is gold."""
@@ -136,9 +138,8 @@ def calibrate_temperature(
         )
     batches = [*score_examples(pipe, annotated), *more]
     entities = _check_entities(pipe, batches)
-    learned = []
-    for chain, gold, ambiguous in (batch.likelihood() for batch in batches):
-        learned.append((chain, _possible(gold, chain), ambiguous))
+    likelihoods = (batch.likelihood() for batch in batches)
+    learned = [(chain, _possible(gold, chain), also) for chain, gold, also in likelihoods]
     pipe.temperature = fit_temperature(learned, entities)
     pipe.calibrated_on = entities
     return pipe.temperature
@@ -223,11 +224,8 @@ def log_likelihoods(pipe: Component, examples: Iterable[Example]) -> list[float]
         InputError: For gold entities that cannot be learned, and for docs that the component cannot
             read.
     """
-    examples = list(examples)
-    batches = score_examples(pipe, examples)
-    losses = [_losses(batch.likelihood(), pipe.temperature) for batch in batches]
-    by_doc = np.concatenate(losses).reshape(len(examples), -1) if losses else np.zeros((0, 1))
-    return (-by_doc.sum(1)).tolist()  # type: ignore[no-any-return]
+    batches = score_examples(pipe, list(examples))
+    return [p for batch in batches for p in batch.log_likelihoods(pipe.temperature)]
 
 
 def log_likelihoods_of(pipe: Component, doc: Doc, golds: Iterable[Doc]) -> Iterator[float]:
@@ -238,18 +236,9 @@ def log_likelihoods_of(pipe: Component, doc: Doc, golds: Iterable[Doc]) -> Itera
     scores = pipe.potentials([doc])
     left = (Example(doc, gold) for gold in golds)
     while batch := [*islice(left, max(1, BATCH_TOKENS // max(1, len(doc))))]:
-        n = len(batch)
-        emissions, lengths = np.tile(scores.emissions, (n, 1)), np.tile(scores.lengths, n)
-        repeated = scores._replace(emissions=emissions, lengths=lengths)
+        repeated = scores.select(np.zeros(len(batch), dtype=np.int64))
         scored = Scored(pipe.encoding, batch, repeated, pipe.overwrite, pipe.excluded)
-        losses = _losses(scored.likelihood(), pipe.temperature)
-        yield from (-losses.reshape(n, -1).sum(1)).tolist()
-
-
-def _losses(likelihood: Batch, temperature: float) -> NDArray[np.float64]:
-    """Return the negative log likelihoods of chains at a temperature."""
-    chain, gold, ambiguous = likelihood
-    return crf.negative_log_likelihood(chain.divided_by(temperature), gold, ambiguous)
+        yield from scored.log_likelihoods(pipe.temperature)
 
 
 def _possible(gold: NDArray[np.int64], scores: crf.Chain) -> NDArray[np.int64]:
@@ -260,12 +249,11 @@ def _possible(gold: NDArray[np.int64], scores: crf.Chain) -> NDArray[np.int64]:
 
 def _check_entities(pipe: Component, batches: Sequence[Scored]) -> int:
     """Count the entities to fit to; raise InputError if there are none."""
-    entities = sum(batch.entities() for batch in batches)
+    entities = sum(count_entities(x.examples, x.encoding.key, x.excluded) for x in batches)
     if not entities:
         docs = sum(len(batch.examples) for batch in batches)
-        enabled = [label for label in pipe.labels if label not in pipe.excluded]
         raise InputError(
-            f"[{pipe.name}] expected examples with entities of {enabled}, got {docs} without: "
-            f"confidences cannot be calibrated. {where_gold_is(pipe.encoding.key)}."
+            f"[{pipe.name}] expected examples with entities of {[*pipe.enabled_labels]}, got "
+            f"{docs} without: confidences cannot be calibrated. {where_gold_is(pipe.encoding.key)}."
         )
     return entities

@@ -83,11 +83,9 @@ def check_own_key(nlp: Language, pipe: Any, key: str | None, kind: type = object
         kind: The type of the components that may not write there.
     """
     for name, other in nlp.pipeline if key is not None else ():
-        if not isinstance(other, kind):
-            continue
         written = [getattr(other, each, None) for each in ("entities_key", "spans_key", "key")]
         written += [getattr(other, "cfg", {}).get("spans_key")]  # of a span_finder
-        if other is not pipe and key in written:
+        if isinstance(other, kind) and other is not pipe and key in written:
             raise InputError(
                 f"[{pipe.name}] spans_key: expected a key of its own, got {key!r}, which {name!r} "
                 "writes too. Set another spans_key."

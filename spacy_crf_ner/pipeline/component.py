@@ -47,6 +47,10 @@ class Component(Protocol):
         """The entity labels, in the order of the model's tags."""
 
     @property
+    def enabled_labels(self) -> tuple[str, ...]:
+        """The labels that are predicted."""
+
+    @property
     def excluded(self) -> set[str]:
         """The labels that are not predicted."""
 

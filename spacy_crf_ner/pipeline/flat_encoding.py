@@ -107,10 +107,8 @@ class FlatEncoding:
         gold = {(ent.start, ent.end, ent.label_) for ent in aligned}
         matched = []
         for (start, end, label), p in candidates:
-            unknown = missing[start:end].any()
-            if ambiguous is not None:
-                unknown |= ambiguous[start:end, self.scheme.numbers[label]].all()
-            if not unknown:
+            is_ambiguous = ambiguous[start:end, self.scheme.numbers[label]].all()
+            if not (missing[start:end].any() or is_ambiguous):
                 matched.append((p, (start, end, label) in gold))
         return matched
 

@@ -60,7 +60,10 @@ class FollowingSpans(SpanGroup):
         as_long = Doc(doc.vocab, ["-"] * len(self._tokens))
         earlier = SpanGroup(as_long).from_bytes(SpanGroup.to_bytes(self))
         self._tokens = starts
-        spans = [_same_characters(doc, span) for span in earlier]
+        spans = [
+            doc.char_span(s.start_char, s.end_char, s.label, kb_id=s.kb_id, span_id=s.id)
+            for s in earlier
+        ]
         kept = [i for i, span in enumerate(spans) if span is not None]
         attrs = earlier.attrs
         if len(attrs.get(SCORES, ())) == len(spans):
@@ -109,10 +112,3 @@ class FollowingSpans(SpanGroup):
 def _starts(doc: Doc) -> NDArray[np.uint32]:
     """Return the first characters of the tokens, which differ if tokens do."""
     return doc.to_array(IDX).astype(np.uint32)
-
-
-def _same_characters(doc: Doc, span: Any) -> Span | None:
-    """Find the tokens of a doc that have the characters of a span."""
-    return doc.char_span(
-        span.start_char, span.end_char, span.label, kb_id=span.kb_id, span_id=span.id
-    )

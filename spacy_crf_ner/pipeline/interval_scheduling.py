@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from spacy.tokens import Span
 
@@ -18,12 +19,8 @@ def best_disjoint_excluding(
     Returns:
         The chosen spans, in order.
     """
-    taken = [(span.start, span.end) for span in kept]
-    free = [
-        ((start, end, label), p)
-        for (start, end, label), p in candidates
-        if not any(start < last and first < end for first, last in taken)
-    ]
+    taken = {i for span in kept for i in range(span.start, span.end)}
+    free = (each for each in candidates if taken.isdisjoint(range(*each[0][:2])))
     return best_disjoint(free, 0.0)
 
 
@@ -43,20 +40,18 @@ def best_disjoint(candidates: Iterable[Candidate], threshold: float) -> list[Can
     """
     spans = sorted((c for c in candidates if c[1] > threshold), key=lambda c: c[0][1])
     ends = [end for (_, end, _), _ in spans]
-    # The best sum among the first i spans, and the number of spans before its last one.
-    best: list[tuple[float, int | None]] = [(0.0, None)]
-    for i, ((start, _, _), p) in enumerate(spans):
-        before = bisect_right(ends, start, 0, i)
-        taken = best[before][0] + p - threshold
-        left = best[i][0]
-        best.append((taken, before) if taken > left else (left, None))
+    # The best sum among the first i spans, and its spans: the others, and the last one.
+    best: list[tuple[float, Any]] = [(0.0, ())]
+    for i, span in enumerate(spans):
+        (start, _, _), p = span
+        total, others = best[bisect_right(ends, start, 0, i)]
+        taken = total + p - threshold
+        best.append((taken, (others, span)) if taken > best[i][0] else best[i])
     chosen = []
-    i = len(spans)
-    while i:
-        before_last = best[i][1]
-        if before_last is not None:
-            chosen.append(spans[i - 1])
-        i = i - 1 if before_last is None else before_last
+    _, left = best[-1]
+    while left:
+        left, span = left
+        chosen.append(span)
     return chosen[::-1]
 
 

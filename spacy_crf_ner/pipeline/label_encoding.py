@@ -92,10 +92,8 @@ class LabelEncoding:
         check_known(ents, self.labels, self.name)
         check_annotated(gold, ents)
         tags = np.full((len(self.labels), self.max_nesting, T), TAG_OUTSIDE)
-        ambiguous = unannotated(eg, self.labels, overlapping=True)
-        if ambiguous is not None:
-            token, label = ambiguous.nonzero()
-            tags[label, :, token] = TAG_MISSING
+        token, label = unannotated(eg, self.labels, overlapping=True).nonzero()
+        tags[label, :, token] = TAG_MISSING
         same = np.array_equal(eg.predicted.to_array(ORTH), gold.to_array(ORTH))
         if self.key not in gold.spans:
             tags[:, :, gold_tags(eg, self.tags, self.name) < 0] = TAG_MISSING
@@ -236,21 +234,15 @@ class LabelEncoding:
             count: Whether to give their number, and the recall of all others. Otherwise the message
                 is always the same, so that Python shows it once.
         """
-        total = lost = 0
-        for eg in examples:
-            by_label = _by_label(gold_entities(eg.reference, self.key))
-            levels = [k for spans in by_label.values() for k in nesting_levels(spans)]
-            total += len(levels)
-            lost += sum(k >= self.max_nesting for k in levels)
+        by_label = (_by_label(gold_entities(eg.reference, self.key)) for eg in examples)
+        levels = [k for each in by_label for spans in each.values() for k in nesting_levels(spans)]
+        lost = sum(k >= self.max_nesting for k in levels)
         if not lost:
             return
         some, meaning = "some", "are left out; nlp.initialize() counts them"
         if count:
-            some = f"{lost} of {total}"
-            meaning = (
-                f"are left out: a model that learns all others has a recall of "
-                f"{1 - lost / total:.1%}"
-            )
+            some, recall = f"{lost} of {len(levels)}", 1 - lost / len(levels)
+            meaning = f"are left out: a model that learns all others has a recall of {recall:.1%}"
         warnings.warn(
             f"[{self.name}] {some} gold entities are nested in more than {self.max_nesting} "
             f"levels of their label, and {meaning}. Set a larger max_nesting.",

@@ -76,9 +76,7 @@ def is_complete(gold: Doc, labels: Iterable[str]) -> bool:
     return is_whole and (annotated is None or annotated >= {*labels})
 
 
-def unannotated(
-    eg: Example, labels: Sequence[str], overlapping: bool = False
-) -> NDArray[np.bool_] | None:
+def unannotated(eg: Example, labels: Sequence[str], overlapping: bool = False) -> NDArray[np.bool_]:
     """Find the predicted tokens where gold does not say whether they are in an entity.
 
     Args:
@@ -87,10 +85,10 @@ def unannotated(
         overlapping: Whether entities overlap. If not, a token of a gold entity is in no other.
 
     Returns:
-        bool (T, L); None if all labels are annotated.
+        bool (T, L).
     """
     if KEY not in eg.reference.spans:
-        return None
+        return np.zeros((len(eg.predicted), len(labels)), dtype=bool)
     ambiguous = np.ones((len(eg.predicted), len(labels)), dtype=bool)
     for span in eg.get_aligned_spans_y2x(list(eg.reference.spans[KEY]), allow_overlap=True):
         if span.label_ in labels:
@@ -105,11 +103,9 @@ def ambiguous_tags(examples: Sequence[Example], scheme: TagScheme) -> NDArray[np
 
     C is the number of tags. The tag "O" is not among them.
     """
-    found = [unannotated(eg, scheme.labels) for eg in examples]
-    if all(each is None for each in found):
+    if not any(KEY in eg.reference.spans for eg in examples):
         return None
-    nothing = (np.zeros((len(eg.predicted), len(scheme.labels)), dtype=bool) for eg in examples)
-    by_label = np.concatenate([a if b is None else b for a, b in zip(nothing, found)])
+    by_label = np.concatenate([unannotated(eg, scheme.labels) for eg in examples])
     tags = np.zeros((len(by_label), len(scheme.tags)), dtype=bool)
     tags[:, 1:] = by_label[:, scheme.label_of[1:]]
     return tags

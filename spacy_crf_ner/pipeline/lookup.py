@@ -76,13 +76,12 @@ def find_entities_key(nlp: Language, component: str | None = None) -> str | None
 
 def sets_entities_alone(nlp: Language, name: str) -> bool:
     """Whether no other component of the pipeline sets entities."""
-    setters = [
-        each
-        for each, pipe in nlp.pipeline
-        if "doc.ents" in nlp.get_pipe_meta(each).assigns
-        or getattr(pipe, "annotate_ents", False)  # of a span_ruler
-    ]
-    return setters == [name]
+    return [each for each, pipe in nlp.pipeline if _sets_entities(nlp, each, pipe)] == [name]
+
+
+def _sets_entities(nlp: Language, name: str, pipe: Any) -> bool:
+    of_span_ruler = bool(getattr(pipe, "annotate_ents", False))
+    return "doc.ents" in nlp.get_pipe_meta(name).assigns or of_span_ruler
 
 
 def later_names(nlp: Language, name: str) -> list[str]:
@@ -108,13 +107,10 @@ def entity_labels(nlp: Language, component: str | None = None) -> set[str] | Non
     found: set[str] = set()
     pipe: Any
     for name, pipe in nlp.pipeline:
-        assigns = nlp.get_pipe_meta(name).assigns
-        sets_entities = "doc.ents" in assigns or getattr(pipe, "annotate_ents", False)
-        labels = getattr(pipe, "labels", None)
-        if not assigns or (sets_entities and labels is None):
+        labels = getattr(pipe, "labels", None) if _sets_entities(nlp, name, pipe) else ()
+        if not nlp.get_pipe_meta(name).assigns or labels is None:
             return None
-        if sets_entities:
-            found.update(labels or ())
+        found.update(labels)
     return found or None
 
 

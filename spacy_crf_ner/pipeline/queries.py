@@ -100,11 +100,8 @@ def nbest(pipe: Component, docs: Iterable[Doc], n: int) -> list[list[Labeling]]:
     result = []
     for doc, ranked in zip(docs, pipe.posterior(docs).nbest(n) if docs else []):
         preset = () if pipe.overwrite else doc.ents
-        labelings = []
-        for spans, log_p in ranked:
-            ents = sorted([*preset, *(Span(doc, *span) for span in spans)])
-            labelings.append(Labeling(ents, math.exp(log_p), log_p))
-        result.append(labelings)
+        entities = (sorted([*preset, *(Span(doc, *span) for span in spans)]) for spans, _ in ranked)
+        result.append([Labeling(e, math.exp(p), p) for e, (_, p) in zip(entities, ranked)])
     return result
 
 
@@ -202,13 +199,13 @@ def _offsets(pipe: Component, doc: Doc, spans: Iterable[Span]) -> list[SpanOffse
                 f"got {span!r}. `char_span` returns None for characters that are not whole "
                 "tokens."
             )
-        asked.append((own.start, own.end, own.label_))
-    for start, end, label in asked:
+        start, end, label = own.start, own.end, own.label_
         if start == end or label not in pipe.labels:
             raise InputError(
                 f"[{pipe.name}] tokens {start}:{end} ({label!r}) of the doc {doc.text[:60]!r}: "
                 f"expected a span with a token and one of the labels {list(pipe.labels)}."
             )
+        asked.append((start, end, label))
     return asked
 
 

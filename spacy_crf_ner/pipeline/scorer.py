@@ -68,5 +68,4 @@ def _known(eg: Example, ents: Iterable[Span], overlapping: bool) -> list[Span]:
     ents = list(ents)
     labels = [*{ent.label_ for ent in ents}]
     ambiguous = unannotated(eg, labels, overlapping)
-    assert ambiguous is not None
     return [e for e in ents if not ambiguous[e.start : e.end, labels.index(e.label_)].all()]

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, repeat
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
 
 import srsly
 from spacy.language import Language
@@ -23,6 +22,8 @@ READER = "spacy-crf-ner.DistillCorpus.v1"
 OPEN_FILES = 8
 
 Reader = Callable[[Language], Iterable[Example]]
+# A file, one of its docs, the checksum of the tokens that the teachers read, and what they say.
+Row = tuple[Path, Doc, int, DistillTarget]
 
 
 def distill_corpus(
@@ -62,7 +63,7 @@ def distill_corpus(
         rng.shuffle(waiting)
         known: list[Teacher] = []  # one object for all docs of a teacher
         kinds: list[object] = []
-        opened: list[list[_Row]] = []
+        opened: list[list[Row]] = []
         is_empty = True
         while waiting or opened:
             while waiting and len(opened) < OPEN_FILES:
@@ -72,9 +73,7 @@ def distill_corpus(
                 kinds = kinds or [teacher.tag_spec for teacher in teachers]
                 _check_kinds(kinds, teachers, file)
                 rows = [
-                    _Row(
-                        file, doc, expected, DistillTarget(teachers, emissions, weight, temperature)
-                    )
+                    (file, doc, expected, DistillTarget(teachers, emissions, weight, temperature))
                     for doc, expected, emissions in zip(*shard[:2], shard.emissions)
                 ]
                 numbered = enumerate(rows, first[file])
@@ -121,13 +120,6 @@ def _inherit(nlp: Language, file: Path) -> None:
             f"{file} cannot be read: {reason}. The file is damaged: copy the folder again, or run "
             "spacy-crf-ner distill again."
         ) from error
-
-
-class _Row(NamedTuple):
-    file: Path
-    doc: Doc
-    checksum: int
-    target: DistillTarget
 
 
 def _shared(teacher: Teacher, known: list[Teacher]) -> Teacher:

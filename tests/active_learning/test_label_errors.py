@@ -285,14 +285,16 @@ def test_log_likelihood_ratios_score_each_doc_once(trained, monkeypatch, tokens)
         gold, other = (log_p[frozenset([(0, 1, label)])] for label in labels)
         expected.append(min(other - gold, label_errors.LIMIT))
     scored, sizes = [], []
-    potentials, losses = ner.potentials, calibration._losses
+    potentials, log_likelihoods = ner.potentials, calibration.Scored.log_likelihoods
     monkeypatch.setattr(
         ner, "potentials", lambda docs: scored.append(len(docs)) or potentials(docs)
     )
     monkeypatch.setattr(
-        calibration,
-        "_losses",
-        lambda batch, *rest: sizes.append(batch[0].lengths.sum()) or losses(batch, *rest),
+        calibration.Scored,
+        "log_likelihoods",
+        lambda batch, *rest: (
+            sizes.append(batch.potentials.lengths.sum()) or log_likelihoods(batch, *rest)
+        ),
     )
     monkeypatch.setattr(calibration, "BATCH_TOKENS", tokens)
     found = label_errors._log_likelihood_ratios(ner, examples, findings)
