@@ -138,8 +138,7 @@ class ForwardBackward:
 
     def log_messages(self) -> tuple[Floats, Floats]:
         """Return log alpha and log beta, each up to a constant for each token: (N, C)."""
-        alpha, beta = self._log_messages()
-        return alpha[self.order.position], beta[self.order.position]
+        return self.alpha[self.order.position], self.beta[self.order.position]
 
     def message_gradient(self, d_alpha: Floats, d_beta: Floats) -> Chain:
         """Return the gradient of sum(d_alpha * log alpha + d_beta * log beta) for the chain.
@@ -209,10 +208,6 @@ class ForwardBackward:
         for n, p in self._pairs():
             scores[:n] += (p * self.A[:n]).sum((1, 2))
         return scores
-
-    def _log_messages(self) -> tuple[Floats, Floats]:
-        """Return log alpha and log beta, in the order of the recursion: (N, C) each."""
-        return self.alpha, self.beta
 
     def _move_gradients(self, d_alpha: Floats, d_beta: Floats) -> Floats:
         """Move gradients for log alpha and log beta to the tokens that they depend on, in place.
@@ -378,9 +373,11 @@ class Scaled(ForwardBackward):
         of_pairs = np.einsum("nc,nc->n", moved, self.arrive[D:])
         return sum_by(order.rank[D:], of_pairs, D)
 
-    def _log_messages(self) -> tuple[Floats, Floats]:
+    def log_messages(self) -> tuple[Floats, Floats]:
+        """Return log alpha and log beta, each up to a constant for each token: (N, C)."""
         with np.errstate(divide="ignore"):
-            return np.log(self.alpha).clip(FORBIDDEN), np.log(self.beta).clip(FORBIDDEN)
+            alpha, beta = (np.log(sums).clip(FORBIDDEN) for sums in super().log_messages())
+        return alpha, beta
 
     def _log_p_of_tag(self, at: Ints, tags: Ints) -> Floats:
         with np.errstate(divide="ignore"):

@@ -113,8 +113,43 @@ class LabelEncoding:
         return tags.reshape(len(self.labels) * self.max_nesting, T)
 
     def split(self, scores: Chain) -> tuple[Chain, Callable[[Chain], Chain]]:
-        """Return the potentials of the chains, and the callback for their gradient."""
-        return split(scores, len(self.scheme.tags))
+        """Make each chain of each doc a doc with transitions of its own.
+
+        Args:
+            scores: Of the C = 1 + M * (n - 1) tags of the model.
+
+        Returns:
+            Potentials of B * M docs, all chains of a doc, then those of the next one: emissions
+            (N * M, n), transitions (B * M, n, n), start and end (B * M, n); and a callback that
+            takes the gradient for them and returns that for the given ones, if docs share
+            transitions.
+        """
+        E, lengths, A, start, end = scores
+        B, M, n = len(lengths), len(self.labels) * self.max_nesting, len(self.scheme.tags)
+        of_chains = np.repeat(lengths, M)
+        # For each row its token among all N, and its tags: (N * M, 1) and (N * M, n).
+        token = ranges(np.repeat(scores.begins, M), of_chains)[:, None]
+        tags = np.insert(np.arange(1, 1 + M * (n - 1)).reshape(M, n - 1), 0, TAG_OUTSIDE, axis=1)
+        own_tags = np.repeat(np.tile(tags, (B, 1)), of_chains, axis=0)
+        pairs = tags[:, :, None], tags[:, None, :]  # of tags: (M, n, n)
+
+        own_E, own_A = E[token, own_tags], A[..., *pairs]
+        first, last = start[..., tags], end[..., tags]
+        own_E[:, 0] = own_A[..., 0, 0] = first[..., 0] = last[..., 0] = 0.0
+        if not scores.per_doc:
+            own_A, first, last = (np.repeat(each[None], B, axis=0) for each in (own_A, first, last))
+        kinds = own_A.reshape(B * M, n, n), first.reshape(B * M, n), last.reshape(B * M, n)
+
+        def backprop(gradient: Chain) -> Chain:
+            d_E, d_A, d_start, d_end = (np.zeros_like(scores) for scores in (E, A, start, end))
+            d_E[token, own_tags] = gradient.emissions
+            d_A[pairs] = gradient.transitions.reshape(B, M, n, n).sum(0)
+            d_start[tags] = gradient.start.reshape(B, M, n).sum(0)
+            d_end[tags] = gradient.end.reshape(B, M, n).sum(0)
+            d_E[:, 0] = d_A[0, 0] = d_start[0] = d_end[0] = 0.0
+            return Chain(d_E, lengths, d_A, d_start, d_end)
+
+        return Chain(own_E, of_chains, *kinds), backprop
 
     def gold(
         self, examples: Sequence[Example]
@@ -256,43 +291,3 @@ def _by_label(ents: Iterable[Span]) -> dict[str, set[tuple[int, int]]]:
     for ent in ents:
         by_label[ent.label_].add((ent.start, ent.end))
     return by_label
-
-
-def split(potentials: Chain, n: int) -> tuple[Chain, Callable[[Chain], Chain]]:
-    """Make each chain of each doc a doc with transitions of its own.
-
-    Args:
-        potentials: Of C = 1 + M * (n - 1) tags, "O" first, then the n - 1 tags of each chain.
-        n: The number of tags of a chain.
-
-    Returns:
-        Potentials of B * M docs, all chains of a doc, then those of the next one: emissions
-        (N * M, n), transitions (B * M, n, n), start and end (B * M, n); and a callback that takes
-        the gradient for them and returns that for the given ones, if docs share transitions.
-    """
-    E, lengths, A, start, end = potentials
-    B, M = len(lengths), (start.shape[-1] - 1) // (n - 1)
-    of_chains = np.repeat(lengths, M)
-    # For each row its token among all N, and its tags: (N * M, 1) and (N * M, n).
-    token = ranges(np.repeat(potentials.begins, M), of_chains)[:, None]
-    tags = np.insert(np.arange(1, 1 + M * (n - 1)).reshape(M, n - 1), 0, TAG_OUTSIDE, axis=1)
-    own_tags = np.repeat(np.tile(tags, (B, 1)), of_chains, axis=0)
-    pairs = tags[:, :, None], tags[:, None, :]  # of tags: (M, n, n)
-
-    own_E, own_A = E[token, own_tags], A[..., *pairs]
-    first, last = start[..., tags], end[..., tags]
-    own_E[:, 0] = own_A[..., 0, 0] = first[..., 0] = last[..., 0] = 0.0
-    if not potentials.per_doc:
-        own_A, first, last = (np.repeat(each[None], B, axis=0) for each in (own_A, first, last))
-    kinds = own_A.reshape(B * M, n, n), first.reshape(B * M, n), last.reshape(B * M, n)
-
-    def backprop(gradient: Chain) -> Chain:
-        d_E, d_A, d_start, d_end = (np.zeros_like(scores) for scores in (E, A, start, end))
-        d_E[token, own_tags] = gradient.emissions
-        d_A[pairs] = gradient.transitions.reshape(B, M, n, n).sum(0)
-        d_start[tags] = gradient.start.reshape(B, M, n).sum(0)
-        d_end[tags] = gradient.end.reshape(B, M, n).sum(0)
-        d_E[:, 0] = d_A[0, 0] = d_start[0] = d_end[0] = 0.0
-        return Chain(d_E, lengths, d_A, d_start, d_end)
-
-    return Chain(own_E, of_chains, *kinds), backprop

@@ -147,11 +147,10 @@ class SeenTexts:
 
 def is_seen(text: str, hashes: set[int]) -> bool:
     """Whether sentences with at least half of the characters of a text are among hashes."""
-    for sentences in _readings(text):
-        seen = sum(characters for value, characters in sentences if value in hashes)
-        if 0 < sum(characters for _, characters in sentences) <= 2 * seen:
-            return True
-    return False
+    return any(
+        0 < sum(n for _, n in sentences) <= 2 * sum(n for value, n in sentences if value in hashes)
+        for sentences in _readings(text)
+    )
 
 
 def hashes_of(texts: Iterable[str]) -> set[int]:

@@ -25,7 +25,7 @@ from posteriors import read
 from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.interval_scheduling import nesting_levels
-from spacy_crf_ner.pipeline.label_encoding import LabelEncoding, split
+from spacy_crf_ner.pipeline.label_encoding import LabelEncoding
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED, PlattScaling
 from spacy_crf_ner.tags import TagScheme
 
@@ -185,7 +185,7 @@ def test_chains_limited_to_one_label_per_token_match_flat_chain(scheme: str) -> 
 
 def test_split_backprop_matches_autograd() -> None:
     potentials = random_potentials(1 + 2 * 4)
-    chains, backprop = split(potentials, 5)
+    chains, backprop = of_chains("biluo", 1).split(potentials)
     weights = [
         torch.randn(tensor.shape, dtype=torch.float64) for tensor in enumeration.tensors(chains)
     ]
