@@ -20,7 +20,7 @@ from benchmark_speed import document_sets
 from spacy_crf_ner import accelerate
 from spacy_crf_ner.ml.torch_layer import TorchShim
 from spacy_crf_ner.ml.transformer import model as transformer
-from spacy_crf_ner.pipeline.lookup import resolve_recognizer
+from spacy_crf_ner.pipeline.lookup import recognizer_name
 
 Function = tuple[Any, str]  # what it is an attribute of, and its name
 
@@ -63,7 +63,7 @@ def parts(
 
 def _functions(nlp: Language) -> dict[str, list[Function]]:
     """Return the functions of each part."""
-    recognizer = nlp.get_pipe(resolve_recognizer(nlp))
+    recognizer = nlp.get_pipe(recognizer_name(nlp))
     return {
         "tokens": [(nlp, "make_doc")],
         "subwords": [(transformer_model, "huggingface_tokenize"), (transformer, "_tokenize")],

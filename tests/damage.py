@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import srsly
 
-from spacy_crf_ner.ml.sealed import MARK, seal, unseal
+from spacy_crf_ner.ml.checksummed import MARK, seal, unseal
 from spacy_crf_ner.pipeline.stored import write_digests
 
 # Values that no setting, size or name should have.

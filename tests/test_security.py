@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 
 from pipelines import LISTENER, OWN_TRANSFORMER, make_examples
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.ml.sealed import seal, unseal
+from spacy_crf_ner.ml.checksummed import seal, unseal
 from spacy_crf_ner.ml.transformer.stored import TRUST
 
 SPANS = {"@span_getters": "spacy-transformers.doc_spans.v1"}

@@ -10,8 +10,8 @@ from spacy.tokens import Doc, Span
 from ..annotate.runner import AnnotatedText
 from ..data.offsets import INCORRECT
 from ..docbin import read_docbin
-from ..ml.invisible import is_blank
-from ..pipeline.label_sets import KEY, annotated_labels
+from ..ml.zero_width import is_blank
+from ..pipeline.annotated_labels import KEY, annotated_labels
 from ..pipeline.lookup import recognizer
 from .ranking import divide, identify, join_short, sentences
 from .selection import Unit

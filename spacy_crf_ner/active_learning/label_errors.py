@@ -20,10 +20,10 @@ from ..evaluation.error_analysis import errors, missed_probabilities
 from ..evaluation.labels import check_shared_label
 from ..evaluation.matching import Entity, Match, collect_entities, match_entities
 from ..input_error import InputError
+from ..pipeline.annotated_labels import annotated_labels
 from ..pipeline.calibration import log_likelihoods_of
 from ..pipeline.gold import check_text, count_entities
-from ..pipeline.label_sets import annotated_labels
-from ..pipeline.lookup import later_names, recognizer, resolve_recognizer, sets_entities_alone
+from ..pipeline.lookup import later_names, recognizer, recognizer_name, sets_entities_alone
 from ..pipeline.preset import IOB_OUTSIDE
 from ..training.cross_validation import (
     check_not_frozen,
@@ -120,7 +120,7 @@ def review(
             a corpus with fewer different texts than folds, without entities, or with gold entities
             that begin or end with whitespace.
     """
-    name = resolve_recognizer(nlp, component)
+    name = recognizer_name(nlp, component)
     pipe = recognizer(nlp, name)
     if pipe.entities_key is not None:
         raise InputError(

@@ -28,7 +28,7 @@ from ..docbin import copy_norms
 from ..input_error import InputError
 from ..pipeline.given_text import CHANGED, changes_text
 from ..pipeline.interval_scheduling import Candidate
-from ..pipeline.lookup import recognizer, resolve_recognizer, upstream_only
+from ..pipeline.lookup import recognizer, recognizer_name, upstream_only
 from .selection import Selection, Unit, random_key
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def rank_texts(
         InputError: For questions about spans of overlapping entities.
         OSError: For an error of the machine, not of a text; also MemoryError, and errors of a GPU.
     """
-    name = resolve_recognizer(nlp, options.component)
+    name = recognizer_name(nlp, options.component)
     pipe = recognizer(nlp, name)
     if options.unit == "spans" and pipe.entities_key is not None:
         raise InputError(

@@ -8,7 +8,7 @@ from spacy.tokens import Doc, Span
 
 from ..input_error import InputError
 from ..pipeline.annotation import CONFIDENCE
-from ..pipeline.following_spans import SCORES
+from ..pipeline.character_spans import SCORES
 from ..pipeline.lookup import FACTORY, recognizer
 from .chunking import FoundEntity
 

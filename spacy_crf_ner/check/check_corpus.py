@@ -8,8 +8,8 @@ from spacy.attrs import ENT_IOB
 from spacy.tokens import Doc
 
 from ..input_error import InputError
+from ..pipeline.annotated_labels import annotated_labels
 from ..pipeline.gold import gold_entities
-from ..pipeline.label_sets import annotated_labels
 from ..pipeline.preset import IOB_INSIDE, IOB_OUTSIDE
 from ..pipeline.temperature_scaling import FEW
 from ..tags import SCHEMES

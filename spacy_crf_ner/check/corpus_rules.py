@@ -14,8 +14,8 @@ from spacy.attrs import IDX, ORTH
 from spacy.tokens import Span
 
 from ..docbin import document_of
-from ..ml.invisible import is_blank
-from ..pipeline.label_sets import annotated_labels
+from ..ml.zero_width import is_blank
+from ..pipeline.annotated_labels import annotated_labels
 from ..pipeline.preset import IOB_MISSING, IOB_OUTSIDE
 from .findings import CorpusDoc, Place, Problem, join_counts
 

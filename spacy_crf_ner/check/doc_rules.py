@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 from spacy.tokens import Doc, Span, Token
 
-from ..ml.invisible import is_blank
-from ..pipeline.label_sets import annotated_labels
+from ..ml.zero_width import is_blank
+from ..pipeline.annotated_labels import annotated_labels
 from ..pipeline.preset import IOB_MISSING
 from .findings import CorpusDoc, Problem
 from .settings import CheckSettings

@@ -10,7 +10,7 @@ from spacy.tokens import Doc, Span
 from spacy.util import get_model_meta, get_package_path, is_package, load_config, registry
 
 from ..input_error import InputError
-from ..ml.sealed import errors_of
+from ..ml.checksummed import errors_of
 from ..pipeline.annotation import SPANS_KEY
 from ..pipeline.lookup import FACTORY
 from ..pipeline.settings import with_changes

@@ -144,7 +144,7 @@ def calibrate(
     from ..evaluation.held_out import new_examples
     from ..pipeline.calibration import calibration_of
     from ..pipeline.load import load
-    from ..pipeline.lookup import recognizer, resolve_recognizer
+    from ..pipeline.lookup import recognizer, recognizer_name
     from ..training.cross_validation import train_held_out
 
     check_new_folder(target)
@@ -159,7 +159,7 @@ def calibrate(
     docs = None
     if texts:
         settings = Settings(text_column=text_column, doc_per_file=doc_per_file)
-        docs = read_sample(nlp, resolve_recognizer(nlp, component), texts, settings, SAMPLE)
+        docs = read_sample(nlp, recognizer_name(nlp, component), texts, settings, SAMPLE)
     examples = read_examples(nlp, corpus, component)
     trained = read_examples(nlp, train, component) if train is not None else []
     of_folds: Any = ()
@@ -184,7 +184,7 @@ def calibrate(
     )
     with plain_warnings():
         if not targets and trained_on is not None:
-            name = resolve_recognizer(nlp, component)
+            name = recognizer_name(nlp, component)
             examples, _ = new_examples(nlp, name, examples, trained_on=trained_on, count_dev=True)
         result = fit(
             nlp,

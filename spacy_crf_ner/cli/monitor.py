@@ -36,10 +36,10 @@ def monitor(
     from ..evaluation.drift import SAMPLE, different
     from ..evaluation.guarantees import drift
     from ..pipeline.load import load
-    from ..pipeline.lookup import resolve_recognizer
+    from ..pipeline.lookup import recognizer_name
 
     nlp = load(model, gpu_id, dtype)
-    name = resolve_recognizer(nlp, component)
+    name = recognizer_name(nlp, component)
     settings = Settings(text_column=text_column, doc_per_file=doc_per_file)
     docs = list(read_sample(nlp, name, inputs, settings, SAMPLE))
     rows = drift(nlp, docs, name)

@@ -52,13 +52,13 @@ def redact(
     from ..evaluation.guarantees import guarantees
     from ..pipeline.given_text import CHANGED, changes_text
     from ..pipeline.load import load
-    from ..pipeline.lookup import later_names, recognizer, resolve_recognizer
+    from ..pipeline.lookup import later_names, recognizer, recognizer_name
 
     require("annotate")
     if output.suffix != ".jsonl" or output.exists():
         raise InputError(f"{output}: expected the name of a new .jsonl file. Choose another one.")
     nlp = load(model, gpu_id, dtype)
-    name = resolve_recognizer(nlp, component)
+    name = recognizer_name(nlp, component)
     pipe = recognizer(nlp, name)
     if pipe.entities_key is not None:
         raise InputError(

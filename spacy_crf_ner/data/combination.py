@@ -16,7 +16,7 @@ from spacy.tokens import Doc, Span
 from ..atomic import atomic_write
 from ..docbin import SUFFIX
 from ..input_error import InputError
-from ..pipeline.label_sets import KEY
+from ..pipeline.annotated_labels import KEY
 from ..tags import SpanOffsets
 from .conversion import read_corpus
 from .docbin import CorpusWriter

@@ -19,7 +19,7 @@ from spacy.tokens import Doc
 from ..atomic import atomic_write
 from ..docbin import SUFFIX, document_of, read_docbin
 from ..input_error import CorpusError, InputError
-from ..pipeline.label_sets import KEY
+from ..pipeline.annotated_labels import KEY
 from .docbin import CorpusWriter, count_doc, read_spacy
 from .files import SPLITS, find_files
 from .format_detection import FORMATS, Reader, detect_format

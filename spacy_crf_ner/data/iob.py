@@ -12,7 +12,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 
 from ..docbin import DOCUMENT, META, copy_norms
-from ..ml.invisible import is_blank
+from ..ml.zero_width import is_blank
 from ..tags import SpanOffsets
 from .lines import Problem
 from .offsets import DUPLICATE, trim_whitespace

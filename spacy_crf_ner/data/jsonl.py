@@ -11,8 +11,8 @@ from spacy.tokens import Doc, Span
 
 from ..atomic import atomic_write
 from ..docbin import META
+from ..pipeline.annotated_labels import annotated_labels
 from ..pipeline.gold import gold_entities
-from ..pipeline.label_sets import annotated_labels
 from .counting import counting_of_file, n_units, repair_counting
 from .json_records import (
     Record,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from spacy.tokens import Doc, Span
 
 from ..input_error import CorpusError
-from ..ml.invisible import is_blank
-from ..pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
+from ..ml.zero_width import is_blank
+from ..pipeline.annotated_labels import KEY, annotated_labels, mark_annotated_labels
 from ..tags import SpanOffsets
 from .json_records import shorten
 from .offsets import INCORRECT, aligned

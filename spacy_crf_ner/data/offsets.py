@@ -10,9 +10,9 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 
 from ..input_error import CorpusError
-from ..ml.invisible import is_blank
+from ..ml.zero_width import is_blank
+from ..pipeline.annotated_labels import mark_annotated_labels
 from ..pipeline.gold import gold_entities
-from ..pipeline.label_sets import mark_annotated_labels
 from .json_records import is_text, shorten
 from .repair_log import ConversionLog, error
 

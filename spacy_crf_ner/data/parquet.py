@@ -10,7 +10,7 @@ from spacy.tokens import Doc
 
 from ..docbin import META
 from ..extras import required
-from ..pipeline.label_sets import KEY, annotated_labels
+from ..pipeline.annotated_labels import KEY, annotated_labels
 from .hugging_face import BATCH_ROWS, SPACES, TAGS, TOKENS
 
 SUFFIX = ".parquet"

@@ -7,7 +7,7 @@ from spacy.tokens import Doc
 
 from ..docbin import DOCUMENT, META, document_of
 from ..input_error import InputError
-from ..pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
+from ..pipeline.annotated_labels import KEY, annotated_labels, mark_annotated_labels
 
 
 def group_sentences(docs: Iterable[Doc], n_sents: int) -> Iterator[Doc]:

@@ -15,7 +15,7 @@ from spacy.attrs import ENT_ID, ENT_IOB, ENT_KB_ID, ENT_TYPE, SENT_START
 from spacy.tokens import Doc, Span, SpanGroup, Token
 
 from ..extras import required
-from ..pipeline.label_sets import KEY, annotated_labels
+from ..pipeline.annotated_labels import KEY, annotated_labels
 from ..pipeline.preset import IOB_INSIDE
 from .offsets import aligned
 

@@ -7,8 +7,8 @@ from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 
 from ..atomic import atomic_write
+from ..pipeline.distill_targets import DistillTarget, probable_entities
 from ..pipeline.lookup import recognizer
-from ..pipeline.teaching import DistillTarget, probable_entities
 from ..training.teacher_shard import as_example, count_docs, find_shards, read_shard
 
 MAX_DOCS, LEAST = 1000, 10

@@ -28,7 +28,7 @@ from ..annotate.worker import resolved_dtype
 from ..input_error import InputError
 from ..pipeline.given_text import CHANGED, changes_text
 from ..pipeline.load import load
-from ..pipeline.lookup import recognizer, resolve_recognizer, upstream_only
+from ..pipeline.lookup import recognizer, recognizer_name, upstream_only
 from ..pipeline.queries import teacher_scores
 from ..training import teacher_shard
 from ..training.teacher_shard import SUFFIX, TeacherShard, as_example, checksum
@@ -140,7 +140,7 @@ class LoadedTeacher:
 
     def __init__(self, model: str, gpu_id: int, dtype: str | None, component: str | None):
         self.nlp = load(model, gpu_id, dtype)
-        self.name = resolve_recognizer(self.nlp, component)
+        self.name = recognizer_name(self.nlp, component)
         self.pipe = recognizer(self.nlp, self.name)
         self.common, _ = teacher_scores(self.pipe, [])
 

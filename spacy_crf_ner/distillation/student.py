@@ -9,8 +9,8 @@ from spacy.util import get_sourced_components, load_model_from_config, registry
 from thinc.api import Config
 
 from ..input_error import InputError
+from ..pipeline.distill_targets import Teacher
 from ..pipeline.lookup import recognizer
-from ..pipeline.teaching import Teacher
 from ..training.calibration import without_calibration
 from ..training.config_file import read_config
 from ..training.distill_corpus import READER

@@ -9,7 +9,7 @@ from spacy.training import Example
 from ..input_error import InputError
 from ..pipeline.calibration import calibration_of
 from ..pipeline.gold import gold_entities
-from ..pipeline.lookup import find_entities_key, find_recognizer, recognizer
+from ..pipeline.lookup import find_entities_key, recognizer, recognizer_name_or_none
 from .bootstrap import RESAMPLES, confidence_intervals, paired_bootstrap
 from .calibration import precision_at, reliability
 from .coverage import coverage
@@ -82,7 +82,7 @@ def evaluate(
     counts = count_entities(docs, labels)
     matches = [match_entities(doc.gold, doc.predicted) for doc in docs]
     probabilities = transitions = covered = nested = calibration = None
-    if nlp is not None and (name := find_recognizer(nlp, component)) is not None:
+    if nlp is not None and (name := recognizer_name_or_none(nlp, component)) is not None:
         left = as_left_by(nlp, name, examples)
         probabilities = missed_probabilities(nlp, name, [eg.predicted for eg in left], matches)
         pipe = recognizer(nlp, name)

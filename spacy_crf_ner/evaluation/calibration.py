@@ -19,7 +19,7 @@ from ..pipeline.calibration import (
     score_examples,
 )
 from ..pipeline.gold import count_entities
-from ..pipeline.lookup import recognizer, resolve_recognizer, run_upstream
+from ..pipeline.lookup import recognizer, recognizer_name, run_upstream
 from ..pipeline.network import computed_once
 from ..pipeline.settings import FITS
 from .coverage_targets import CoverageTargets, check_flat, fit_guarantees, restored_on_error
@@ -77,7 +77,7 @@ def calibrate(
     """
     if f_beta is not None and not 0 < f_beta < math.inf:
         raise InputError(f"f_beta: expected a number over 0, got {f_beta}. Use 1 for F1.")
-    name = resolve_recognizer(nlp, name)
+    name = recognizer_name(nlp, name)
     pipe = recognizer(nlp, name)
     if targets:
         check_flat(pipe)

@@ -11,8 +11,8 @@ from spacy.tokens import Doc
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..pipeline.annotated_labels import is_complete
 from ..pipeline.checks import check_own_key
-from ..pipeline.label_sets import is_complete
 from ..pipeline.lookup import recognizer, recognizer_names, sets_entities_alone
 from .calibration import mean
 from .guarantees import guarantees

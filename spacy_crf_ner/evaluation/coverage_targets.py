@@ -18,11 +18,11 @@ from spacy.language import Language
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..pipeline.annotated_labels import annotated_labels, is_complete
 from ..pipeline.annotation import SPANS_KEY
-from ..pipeline.calibration import platt_scaling
+from ..pipeline.calibration import log_likelihoods, platt_scaling
 from ..pipeline.checks import check_own_key
 from ..pipeline.gold import gold_tags
-from ..pipeline.label_sets import annotated_labels, is_complete
 from ..pipeline.lookup import recognizer
 from ..pipeline.network import computed_once
 from .guarantees import fitted_settings, restore_fitted, store
@@ -313,7 +313,7 @@ def _fit_set_coverage(
         all(of_doc.values()) and _is_labeling(pipe, eg)
         for eg, of_doc in zip(complete, probabilities)
     ]
-    log_p = iter(pipe.log_likelihoods(compress(complete, known)))
+    log_p = iter(log_likelihoods(pipe, compress(complete, known)))
     return _row(
         pipe,
         {"kind": "set_coverage", "label": None, "level": level, "confidence_level": None},

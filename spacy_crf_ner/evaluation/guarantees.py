@@ -24,7 +24,7 @@ from ..pipeline.lookup import (
     model_layers,
     read_components,
     recognizer,
-    resolve_recognizer,
+    recognizer_name,
 )
 from ..pipeline.settings import CALIBRATION, FITS, SETTINGS, current_settings
 from .drift import Difference, compare, describe, different
@@ -69,7 +69,7 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
             vectors, tokenizer or the components before it are no longer those for which the
             guarantees were given.
     """
-    name = resolve_recognizer(nlp, name)
+    name = recognizer_name(nlp, name)
     pipe = recognizer(nlp, name)
     stored: dict[str, Any] = deepcopy(pipe.cfg.get("guarantees", {}))
     digest, computed_in = stored.pop("digest", None), stored.pop("computed_in", [])
@@ -115,7 +115,7 @@ def drift(nlp: Language, docs: Iterable[Doc], name: str | None = None) -> list[D
         InputError: For a pipeline without guarantees, or one that has changed since they were
             given, and for no docs with tokens.
     """
-    name = resolve_recognizer(nlp, name)
+    name = recognizer_name(nlp, name)
     if not guarantees(nlp, name):
         raise InputError(
             f"[{name}] expected a pipeline with guarantees, got one without. Calibrate it: "

@@ -9,10 +9,10 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..ml.invisible import is_blank
+from ..ml.zero_width import is_blank
+from ..pipeline.annotated_labels import annotated_labels
 from ..pipeline.annotation import CONFIDENCE, delete_confidence
 from ..pipeline.gold import gold_entities
-from ..pipeline.label_sets import annotated_labels
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer

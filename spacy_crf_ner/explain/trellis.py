@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from spacy.language import Language
 
-from ..pipeline.lookup import recognizer, resolve_recognizer, upstream_only
+from ..pipeline.lookup import recognizer, recognizer_name, upstream_only
 from ..pipeline.queries import Transitions
 
 MIN_MARGINAL = 0.01  # for a relevant tag
@@ -51,7 +51,7 @@ def explain(
         ValueError: If the pipeline has no such component, or several and none is named; for n below
             1; and for a label where entities do not overlap, or none where they do.
     """
-    name = resolve_recognizer(nlp, name)
+    name = recognizer_name(nlp, name)
     pipe = recognizer(nlp, name)
     with upstream_only(nlp, name):
         doc = nlp(text)

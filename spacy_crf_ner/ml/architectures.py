@@ -18,7 +18,6 @@ from ..crf import Chain
 from ..input_error import InputError
 from .bilstm_crf import BiLSTMCRF, BiLSTMCRFConfig, Encoder
 from .device import to_device
-from .invisible import chain_without_marks
 from .mixed_precision import MixedPrecision, module_of
 from .torch_layer import (
     init_from_vectors,
@@ -28,6 +27,7 @@ from .torch_layer import (
     torch_layer,
     write_vectors,
 )
+from .zero_width import chain_without_marks
 
 # A layer is one field of msgpack, of less than 4 GiB, with the files of its tokenizer.
 MAX_BYTES = 2**32 - 2**26

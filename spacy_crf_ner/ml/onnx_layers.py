@@ -17,9 +17,9 @@ from thinc.util import to_numpy
 from ..crf import Chain
 from ..input_error import InputError
 from .buckets import padded_buckets
-from .invisible import chain_without_marks
 from .onnx_shim import OnnxShim, no_backprop
 from .words import WordEmbeddingConfig, distinct_words
+from .zero_width import chain_without_marks
 
 Backprop = Callable[[Any], Any]
 Vectors = Model[list[Doc], list[Floats2d]]

@@ -11,7 +11,7 @@ from thinc.api import Model, Shim
 
 from ..extras import required
 from ..input_error import InputError
-from .sealed import readable, seal, unseal
+from .checksummed import readable, seal, unseal
 from .threads import number_of_threads
 
 # The type of each stored value; of an array, of float32, its number of axes, else 0.

@@ -25,6 +25,7 @@ from thinc.types import Floats2d, Ints1d
 from torch import Tensor, nn
 
 from ..input_error import InputError
+from .checksummed import readable, seal, unseal
 from .device import to_device
 from .dtype import DTYPES, PredictionShim, check_dtype, sharing_copy
 from .mixed_precision import (
@@ -36,7 +37,6 @@ from .mixed_precision import (
     module_of,
     on_gpu,
 )
-from .sealed import readable, seal, unseal
 from .stored_weights import build_without_weights, weights_from_bytes, weights_to_bytes
 
 InT = TypeVar("InT")

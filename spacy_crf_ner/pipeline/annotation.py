@@ -8,7 +8,7 @@ import numpy as np
 from spacy.tokens import Doc, Span
 
 from ..tags import SpanOffsets
-from .following_spans import SCORES, FollowingSpans
+from .character_spans import SCORES, FollowingSpans
 from .spacy_internals import extension_key
 
 CONFIDENCE = "confidence"  # the name of the extension attribute

@@ -23,16 +23,16 @@ from .encoding import Encoding, forbid_labels
 from .gold import count_entities, where_gold_is
 from .interval_scheduling import Candidate, best_threshold
 from .network import BATCH_SIZE
-from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
+from .platt_scaling import UNCHANGED, PlattScaling, most_probable_scaling
 from .settings import CALIBRATION
-from .temperature_scaling import Batch, fit_temperature
+from .temperature_scaling import Batch, most_probable_temperature
 
 LOWEST = 0.02  # of the posteriors that Platt scaling is fitted to
 BATCH_TOKENS = 10_000  # of annotations of one doc
 
 
 def forget_calibration(pipe: Component) -> None:
-    """Give back the probabilities of the CRF as they are."""
+    """Reset the calibration: the probabilities are those of the CRF."""
     for name in CALIBRATION:
         setattr(pipe, name, None)
 
@@ -107,9 +107,7 @@ def score_examples(pipe: Component, examples: Sequence[Example]) -> list[Scored]
     return [Scored(pipe.encoding, batch, potentials, *settings) for batch, potentials in found]
 
 
-def calibrate_temperature(
-    pipe: Component, examples: Iterable[Example], more: Sequence[Scored]
-) -> float:
+def fit_temperature(pipe: Component, examples: Iterable[Example], more: Sequence[Scored]) -> float:
     """Set the most probable temperature, given the gold entities and a prior.
 
     The prior keeps a few entities from changing much, and below 200 the temperature is at least 1.
@@ -140,12 +138,12 @@ def calibrate_temperature(
     entities = _check_entities(pipe, batches)
     likelihoods = (batch.likelihood() for batch in batches)
     learned = [(chain, _possible(gold, chain), also) for chain, gold, also in likelihoods]
-    pipe.temperature = fit_temperature(learned, entities)
+    pipe.temperature = most_probable_temperature(learned, entities)
     pipe.calibrated_on = entities
     return pipe.temperature
 
 
-def calibrate_spans(
+def fit_platt_scaling(
     pipe: Component, examples: Iterable[Example], more: Sequence[Scored]
 ) -> PlattScaling:
     """Set the most probable Platt scaling: are probable spans entities?
@@ -170,13 +168,13 @@ def calibrate_spans(
     entities = _check_entities(pipe, batches)
     matched = [each for batch in batches for each in batch.matched(pipe.temperature, LOWEST)]
     posteriors, correct = np.array(matched, dtype=np.float64).reshape(-1, 2).T
-    scaling = fit_platt_scaling(posteriors, correct, entities, pipe.name)
+    scaling = most_probable_scaling(posteriors, correct, entities, pipe.name)
     pipe.platt_slope, pipe.platt_intercept, pipe.platt_ceiling = scaling
     pipe.calibrated_on = entities
     return scaling
 
 
-def calibrate_f_score(pipe: Component, docs: Iterable[Doc], beta: float) -> float:
+def fit_f_score_threshold(pipe: Component, docs: Iterable[Doc], beta: float) -> float:
     """Set the `f_score_threshold` with the best expected F-score on docs, without gold.
 
     The expected numbers of entities, and of right ones among those chosen, are sums of

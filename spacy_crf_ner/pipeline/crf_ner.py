@@ -12,13 +12,14 @@ from spacy.training import Example, validate_examples, validate_get_examples
 from thinc.api import Model, Optimizer, set_dropout_rate
 
 from ..crf import Chain
+from ..ml.checksummed import errors_of
 from ..ml.onnx_shim import check_trainable
-from ..ml.sealed import errors_of
 from ..ml.threads import use_one_thread_after_fork
 from ..tags import TagScheme
 from . import calibration, checks, decoding, listeners, network, queries, settings, stored
 from .annotation import SPANS_KEY, Prediction, add_confidence_extension, annotate
 from .calibration import Scored
+from .distill_targets import distill_targets
 from .encoding import Encoding, EntityPosterior, make_encoding
 from .gold import collect_labels, learnable_labels
 from .learning_rates import LearningRateCheck
@@ -27,7 +28,6 @@ from .platt_scaling import PlattScaling
 from .posterior import Trellis
 from .seen_texts import SeenTexts
 from .spacy_internals import check_lexeme_norms, trains_transformer
-from .teaching import distill_targets
 
 
 @Language.factory(
@@ -112,9 +112,9 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         overwrite: bool = False,
         scorer: Callable[..., Any] | None,
     ) -> None:
-        # Results of training. `thresholds` is not read: spacy find-threshold writes to it.
-        super().__init__(nlp.vocab, model, name, labels=[], untrained=[], thresholds={})
-        self.cfg["guarantees"] = {}
+        # Nothing reads `thresholds`: spacy find-threshold fails for thresholds.LABEL without it.
+        results: dict[str, Any] = {"labels": [], "untrained": [], "guarantees": {}}
+        super().__init__(nlp.vocab, model, name, thresholds={}, **results)
         checks.check_encoding(name, overlap, max_nesting)
         TagScheme(scheme, ())  # fail now for an unknown scheme, not at the first doc
         self._scheme_name, self.overlap, self.max_nesting = scheme, overlap, max_nesting
@@ -124,7 +124,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         self.candidate_threshold = candidate_threshold
         self.candidate_thresholds, self.disabled_labels = candidate_thresholds, disabled_labels
         self.incorrect_spans_key, self.scorer = incorrect_spans_key, scorer
-        self._config = settings.current_settings(self)
+        self._settings_of_config = settings.current_settings(self)
         self.temperature, self.platt_slope = 1.0, 1.0
         self.platt_intercept, self.platt_ceiling = 0.0, 1.0
         self.calibrated_on: int | None = None
@@ -136,9 +136,9 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, settings.checked(name, value, self.name))
-        if name in settings.CALIBRATION:  # set by hand, until a fit says to how many entities
+        if name in settings.CALIBRATION:  # the functions that fit it set calibrated_on after it
             self.calibrated_on = None
-        elif name == "_rehearsal_model":  # set by `nlp.resume_training`; these it does not know:
+        elif name == "_rehearsal_model":  # `nlp.resume_training` copies the model here
             self._not_rehearsed = tuple(self.cfg["untrained"])
 
     @property
@@ -238,13 +238,10 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         # All checks have passed: reset what belongs to old weights.
         network.forget_weights(self.model)
         calibration.forget_calibration(self)
-        self.f_score_threshold = self._config["f_score_threshold"]
+        self.f_score_threshold = self._settings_of_config["f_score_threshold"]
         self.seen_texts.restart()
-        self.cfg |= {
-            "untrained": [],
-            "guarantees": {},
-            "encoding": [self.overlap, self.max_nesting],
-        }
+        kind = [self.overlap, self.max_nesting]
+        self.cfg |= {"untrained": [], "guarantees": {}, "encoding": kind}
         for label in labels:
             self.add_label(label)
         self.model.get_ref("output_layer").set_dim("nO", len(self.scheme.tags))
@@ -256,9 +253,9 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         """Compute the negative log likelihood of the gold entities, in nats, summed over docs.
 
         It sums over all tags of tokens that are not annotated, or not aligned with the gold tokens;
-        where a label is not annotated, also over its tags (see `label_sets`). With teachers (see
-        `teaching`), it is the weighted sum of this and temperature^2 * KL(teachers || model).
-        Added labels that the examples have are predicted from now on.
+        where a label is not annotated, also over its tags (see `annotated_labels`). With teachers
+        (see `distill_targets`), it is the weighted sum of this and temperature^2 times
+        KL(teachers || model). Labels and texts of the examples count as trained on from now on.
 
         Returns:
             The loss and its gradient for the potentials of the predicted docs, `scores`.
@@ -323,7 +320,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
         """Annotate a stream of docs in batches; see spaCy's `TrainablePipe.pipe`."""
-        use_one_thread_after_fork()  # before a transformer below computes
+        use_one_thread_after_fork()  # before an upstream transformer runs
         yield from super().pipe(stream, batch_size=batch_size)
 
     def predict(self, docs: Iterable[Doc]) -> list[Prediction]:
@@ -396,35 +393,29 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
 
     def _update_cfg(self) -> None:
         self.seen_texts.store()
-        settings.save(self, self._config)
+        settings.save(self, self._settings_of_config)
 
     def _read_cfg(self, exclude: Iterable[str]) -> None:
         if stored.CFG not in exclude:
             checks.check_valid_cfg(self.cfg)
             self.seen_texts.saved()
-            settings.restore(self, self._config)
+            settings.restore(self, self._settings_of_config)
 
-    # Calibration, see `calibration`
+    # See `calibration` and `queries`
 
     def fit_temperature(self, examples: Iterable[Example], more: Sequence[Scored] = ()) -> float:
         """Set the most probable temperature given held-out examples; return it."""
-        return calibration.calibrate_temperature(self, examples, more)
+        return calibration.fit_temperature(self, examples, more)
 
     def fit_platt_scaling(
         self, examples: Iterable[Example], more: Sequence[Scored] = ()
     ) -> PlattScaling:
         """Set the most probable Platt scaling, given held-out examples; return it."""
-        return calibration.calibrate_spans(self, examples, more)
+        return calibration.fit_platt_scaling(self, examples, more)
 
     def fit_f_score_threshold(self, docs: Iterable[Doc], beta: float = 1.0) -> float:
         """Set the `f_score_threshold` with the best expected F-score on docs; return it."""
-        return calibration.calibrate_f_score(self, docs, beta)
-
-    def log_likelihoods(self, examples: Iterable[Example]) -> list[float]:
-        """Compute the log probability of the gold entities of each example."""
-        return calibration.log_likelihoods(self, examples)
-
-    # Queries, see `queries`
+        return calibration.fit_f_score_threshold(self, docs, beta)
 
     def nbest(self, docs: Iterable[Doc], n: int) -> list[list[queries.Labeling]]:
         """Find the n most probable sets of entities of each doc, the best first."""

@@ -14,9 +14,9 @@ from spacy.training import Example
 from ..crf import Chain, NegativeSpan
 from ..input_error import InputError
 from ..tags import TAG_OUTSIDE, TagScheme
+from .annotated_labels import ambiguous_tags, unannotated
 from .gold import aligned_negatives, fix_boundaries, gold_tags
 from .interval_scheduling import Candidate, best_disjoint
-from .label_sets import ambiguous_tags, unannotated
 from .platt_scaling import PlattScaling
 from .posterior import Posterior
 from .preset import preset_constraints

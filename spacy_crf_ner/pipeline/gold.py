@@ -14,7 +14,7 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..ml.invisible import blank_tokens, is_blank
+from ..ml.zero_width import blank_tokens, is_blank
 from ..tags import TAG_MISSING, TAG_OUTSIDE, Spans, TagScheme
 from .preset import IOB_OUTSIDE
 
@@ -241,7 +241,7 @@ def check_known(ents: Iterable[Span], labels: Sequence[str], name: str) -> None:
 def check_text(ents: Sequence[Span], name: str) -> Sequence[Span]:
     """Return the entities; raise InputError for whitespace at an edge, and no or a "!" label.
 
-    Marks of no width are as whitespace.
+    Zero-width characters count as whitespace.
     """
     for ent in ents:
         if not ent.label_ or ent.label_.startswith("!"):

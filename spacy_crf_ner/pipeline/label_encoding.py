@@ -25,6 +25,7 @@ from ..crf import Chain, NegativeSpan
 from ..crf.chain import ranges
 from ..input_error import InputError
 from ..tags import TAG_MISSING, TAG_OUTSIDE, Spans, TagScheme
+from .annotated_labels import check_annotated, unannotated
 from .gold import (
     aligned_negatives,
     check_known,
@@ -36,7 +37,6 @@ from .gold import (
     write_tags,
 )
 from .interval_scheduling import Candidate, best_disjoint, nesting_levels
-from .label_sets import check_annotated, unannotated
 from .overlapping_posterior import ANY, OverlappingPosterior
 from .platt_scaling import PlattScaling
 from .posterior import Posterior

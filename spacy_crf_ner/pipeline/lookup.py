@@ -19,7 +19,7 @@ def recognizer_names(nlp: Language) -> list[str]:
     return [each for each in nlp.pipe_names if nlp.get_pipe_meta(each).factory == FACTORY]
 
 
-def find_recognizer(nlp: Language, name: str | None = None) -> str | None:
+def recognizer_name_or_none(nlp: Language, name: str | None = None) -> str | None:
     """Return the name of the component; None if there is none and no name is given.
 
     Raises:
@@ -36,13 +36,13 @@ def find_recognizer(nlp: Language, name: str | None = None) -> str | None:
     return name
 
 
-def resolve_recognizer(nlp: Language, name: str | None = None) -> str:
+def recognizer_name(nlp: Language, name: str | None = None) -> str:
     """Return the name of the component.
 
     Raises:
         InputError: If there is none, if there are several and no name is given, or none has it.
     """
-    found = find_recognizer(nlp, name)
+    found = recognizer_name_or_none(nlp, name)
     if found is None:
         raise InputError(
             f"component: expected a pipeline with a {FACTORY} component, got one with "
@@ -57,7 +57,7 @@ def recognizer(nlp: Language, name: str | None = None) -> CRFEntityRecognizer:
     Raises:
         InputError: If there is none, if there are several and no name is given, or none has it.
     """
-    return cast(CRFEntityRecognizer, nlp.get_pipe(resolve_recognizer(nlp, name)))
+    return cast(CRFEntityRecognizer, nlp.get_pipe(recognizer_name(nlp, name)))
 
 
 def find_entities_key(nlp: Language, component: str | None = None) -> str | None:
@@ -70,7 +70,7 @@ def find_entities_key(nlp: Language, component: str | None = None) -> str | None
     Raises:
         InputError: If there are several and no name is given, or none has this name.
     """
-    name = find_recognizer(nlp, component)
+    name = recognizer_name_or_none(nlp, component)
     return None if name is None else recognizer(nlp, name).entities_key
 
 

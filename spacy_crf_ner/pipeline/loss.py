@@ -8,9 +8,9 @@ from spacy.training import Example
 from .. import crf
 from ..crf import Chain
 from .component import Component
+from .distill_targets import DistillTarget, mixture_counts
 from .encoding import forbid_labels
-from .network import check_valid, is_constrained
-from .teaching import DistillTarget, mixture_counts
+from .network import check_potentials, is_constrained
 
 
 def gold_loss(
@@ -35,7 +35,7 @@ def gold_loss(
             for teachers of other labels.
     """
     encoding = pipe.encoding
-    check_valid(pipe, [eg.predicted for eg in examples], scores)
+    check_potentials(pipe, [eg.predicted for eg in examples], scores)
     encoding.warn_dropped(examples)
     gold, ambiguous = encoding.gold(examples)
     negatives = encoding.negatives(examples, pipe.incorrect_spans_key)

@@ -21,7 +21,7 @@ from .spacy_internals import listeners
 # Chain, and the callback for their gradient.
 Started = tuple[Chain, Callable[[Chain], Any]]
 
-BATCH_SIZE = 64  # docs, where all are at hand
+BATCH_SIZE = 64  # docs per batch, if all are in memory
 
 
 def compute_potentials(pipe: Component, docs: Sequence[Doc]) -> Chain:
@@ -40,7 +40,7 @@ def compute_potentials(pipe: Component, docs: Sequence[Doc]) -> Chain:
         # A model without weights has no width either: the head raises an error for it.
         nothing = head.ops.alloc2f(0, head.maybe_get_dim("nI") or 0)
         potentials = head.predict([nothing for _ in docs] or [nothing])
-    check_valid(pipe, docs, potentials)
+    check_potentials(pipe, docs, potentials)
     return potentials
 
 
@@ -122,7 +122,7 @@ def check_savable(pipes: Iterable[tuple[str, Any]]) -> None:
             check_savable(name, pipe.model)
 
 
-def check_valid(pipe: Component, docs: Sequence[Doc], potentials: Chain) -> None:
+def check_potentials(pipe: Component, docs: Sequence[Doc], potentials: Chain) -> None:
     """Raise InputError for potentials that are not finite or do not match the labels."""
     trained = pipe.cfg.get("encoding", [False, 1])
     if trained != [pipe.overlap, pipe.max_nesting]:

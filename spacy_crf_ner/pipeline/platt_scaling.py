@@ -50,10 +50,10 @@ class PlattScaling(NamedTuple):
 UNCHANGED = PlattScaling()
 
 
-def fit_platt_scaling(
+def most_probable_scaling(
     p: NDArray[np.float64], correct: NDArray[np.float64], entities: int, name: str
 ) -> PlattScaling:
-    """Fit it to whether spans are entities: the most probable slope and intercept.
+    """Find the most probable slope and intercept, given whether spans are entities, and a ceiling.
 
     A normal prior keeps a few spans from changing much. Below 200 entities, the slope is at most 1.
     The ceiling depends on the number of entities alone: even if the model was sure of all of them,

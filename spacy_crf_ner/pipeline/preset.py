@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from spacy.attrs import ENT_IOB, ENT_TYPE, IS_SPACE, SENT_START, SHAPE
 from spacy.tokens import Doc, Span
 
-from ..ml.invisible import blank_tokens
+from ..ml.zero_width import blank_tokens
 from ..tags import TAG_OUTSIDE, TagScheme
 
 # The preset entities of a chain, each with its label in the chain.
@@ -57,8 +57,8 @@ def preset_constraints(
     its outside tokens are only tokens that it did not recognize.
 
     No predicted entity crosses a sentence start, or begins or ends with whitespace. In BIO and
-    IO, which do not mark the end of an entity, it contains no whitespace either. Marks of no width
-    are as whitespace. A preset entity that breaks these rules is kept, with a warning.
+    IO, which do not mark the end of an entity, it contains no whitespace either. Zero-width
+    characters count as whitespace. A preset entity that breaks these rules is kept, with a warning.
 
     Args:
         overwrite: Whether to ignore entities and outside tokens of the docs.

@@ -14,10 +14,10 @@ from spacy.tokens import Doc, Span
 from ..input_error import InputError
 from ..tags import SpanOffsets
 from .component import Component
+from .distill_targets import Teacher
 from .interval_scheduling import Candidate
 from .network import BATCH_SIZE
 from .posterior import Trellis
-from .teaching import Teacher
 
 PADDED_TOKENS = 16_384  # the most tokens of a batch, with padding
 

@@ -8,15 +8,15 @@ from spacy.scorer import get_ner_prf
 from spacy.tokens import Span
 from spacy.training import Example
 
-from .label_sets import KEY as ANNOTATED
-from .label_sets import unannotated
+from .annotated_labels import KEY as ANNOTATED
+from .annotated_labels import unannotated
 
 
 def make_ner_scorer() -> Callable[..., dict[str, Any]]:
     """Build `spacy-crf-ner.ner_scorer.v1`: precision, recall and F1 of `doc.ents`.
 
     As `spacy.ner_scorer.v1`, but predicted entities of a label that the gold doc does not annotate
-    do not count as wrong, unless they overlap a gold entity (see `label_sets`).
+    do not count as wrong, unless they overlap a gold entity (see `annotated_labels`).
 
     Of a component with overlapping entities, those in `doc.spans` are scored too, as
     `spacy.spancat_scorer.v1` does. Gold docs without them have theirs in `doc.ents`, if complete.

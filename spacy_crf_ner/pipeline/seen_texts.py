@@ -159,7 +159,7 @@ def hashes_of(texts: Iterable[str]) -> set[int]:
 
 
 def _readings(text: str) -> Iterator[list[tuple[int, int]]]:
-    """Yield the sentences of a text, in which lines go on; and if it has several, those in lines.
+    """Yield the sentences of a text; if it has several lines, also those of each line on its own.
 
     A sentence is its hash, and its number of characters. Whitespace, punctuation and case do not
     count: converters and tokenizers change them.

@@ -14,8 +14,8 @@ import numpy as np
 from thinc.api import Config
 
 from ..input_error import InputError
+from .annotated_labels import KEY as ANNOTATED
 from .component import Component
-from .label_sets import KEY as ANNOTATED
 
 DEFAULT_MODEL = """
 [model]
@@ -51,7 +51,7 @@ class Setting(NamedTuple):
         is_valid: Whether a value may be set. It may raise TypeError or AttributeError for values of
             another type.
         expected: The valid values, for the message.
-        unset: The value that None stands for.
+        unset: The value that is set for None: the default.
     """
 
     is_valid: Callable[[Any], bool]
@@ -209,9 +209,10 @@ def restore(pipe: Component, config: Mapping[str, Any]) -> None:
     Raises:
         InputError: For what no component saves.
     """
-    fits = {name: pipe.cfg.get(name) for name in FITS}
-    for name, value in {**with_changes(config, pipe.cfg), **fits}.items():
+    for name, value in with_changes(config, pipe.cfg).items():
         setattr(pipe, name, value)
+    for name in (*CALIBRATION, "calibrated_on"):  # in this order: a number set alone forgets it
+        setattr(pipe, name, pipe.cfg.get(name))
 
 
 def _to_json(value: Any) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import srsly
 
 from ..input_error import InputError
-from ..ml.sealed import errors_of, file_digest
+from ..ml.checksummed import errors_of, file_digest
 
 DIGESTS = "digests.json"
 CFG, MODEL = "cfg", "model"

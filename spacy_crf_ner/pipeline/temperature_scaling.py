@@ -18,7 +18,7 @@ VARIANCE = 0.03
 FEW = 200  # with fewer entities, scores are never sharpened
 
 
-def fit_temperature(batches: Sequence[Batch], entities: int) -> float:
+def most_probable_temperature(batches: Sequence[Batch], entities: int) -> float:
     """Find the temperature with the highest posterior probability, 0.05 to 20.
 
     Its logarithm has a normal prior around 0, so that a few docs change it little. Below 200

@@ -17,7 +17,7 @@ from spacy.training.loop import train
 from thinc.api import Config
 
 from ..input_error import InputError
-from ..pipeline.lookup import recognizer, recognizer_names, resolve_recognizer
+from ..pipeline.lookup import recognizer, recognizer_name, recognizer_names
 from ..pipeline.settings import copy_settings
 from .calibration import without_calibration
 from .config_file import reader_block
@@ -133,7 +133,7 @@ def train_held_out(
         InputError: If the pipeline has no such component, or a frozen one; for fewer different
             texts than folds; and for a config whose corpora have no path.
     """
-    name = resolve_recognizer(nlp, name)
+    name = recognizer_name(nlp, name)
     check_not_frozen(nlp, name)
     pipe = recognizer(nlp, name)
     config = nlp.config.copy()

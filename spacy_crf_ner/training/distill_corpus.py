@@ -12,9 +12,9 @@ from spacy.tokens import Doc
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..pipeline.distill_targets import KEY, DistillTarget, Teacher
 from ..pipeline.lookup import recognizer, recognizer_names
 from ..pipeline.seen_texts import SEEN_TEXTS
-from ..pipeline.teaching import KEY, DistillTarget, Teacher
 from .teacher_shard import as_example, checksum, count_docs, find_shards, read_shard
 
 READER = "spacy-crf-ner.DistillCorpus.v1"

@@ -11,7 +11,7 @@ from spacy.language import Language
 from spacy.training import Corpus, Example
 
 from ..input_error import InputError
-from ..pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
+from ..pipeline.annotated_labels import KEY, annotated_labels, mark_annotated_labels
 
 READER = "spacy-crf-ner.LabeledCorpora.v1"
 

@@ -19,7 +19,7 @@ from spacy.training import Corpus, Example
 from spacy.vocab import Vocab
 
 from ..input_error import InputError
-from ..pipeline.teaching import Teacher
+from ..pipeline.distill_targets import Teacher
 
 SUFFIX = ".npz"
 TAG_SPEC = ("scheme", "labels", "overlap", "max_nesting")

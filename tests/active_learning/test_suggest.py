@@ -24,7 +24,7 @@ from spacy_crf_ner.annotate.readers import READERS
 from spacy_crf_ner.annotate.storage import locate
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
+from spacy_crf_ner.pipeline.annotated_labels import mark_annotated_labels
 
 LABELS = "LOC", "PER"
 TEXTS = ["Anna saw Bonn", "Bonn came", "It", "Élan 🙂 Bonn", "saw Anna saw", "It came", "Zoë it"]

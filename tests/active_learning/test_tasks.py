@@ -16,7 +16,7 @@ from spacy_crf_ner.active_learning.tasks import write_tasks
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.docbin import read_docbin
 from spacy_crf_ner.input_error import CorpusError
-from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
+from spacy_crf_ner.pipeline.annotated_labels import mark_annotated_labels
 
 TEXTS = ["Anna saw Bonn", "Bonn 🙂 came, Anna", "It came", 'Zoë "saw" Élan & <it>']
 

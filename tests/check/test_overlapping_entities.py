@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from spacy_crf_ner.check import CheckSettings, Finding, check, read_settings
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
+from spacy_crf_ner.pipeline.annotated_labels import mark_annotated_labels
 
 ROOT = Path(__file__).parents[2]
 VOCAB = spacy.blank("en").vocab

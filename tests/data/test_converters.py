@@ -31,7 +31,7 @@ from spacy_crf_ner.data.sentences import group_sentences
 from spacy_crf_ner.data.splits import split_units
 from spacy_crf_ner.docbin import document_of
 from spacy_crf_ner.input_error import CorpusError, InputError
-from spacy_crf_ner.ml.invisible import is_blank
+from spacy_crf_ner.ml.zero_width import is_blank
 
 HERE = Path(__file__).parents[1]
 REAL = Path(os.environ.get("SPACY_CRF_NER_DATA", HERE.parent.parent / "shared" / "data"))

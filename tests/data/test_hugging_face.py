@@ -26,7 +26,7 @@ from spacy_crf_ner.data.hugging_face import download, read_hugging_face
 from spacy_crf_ner.data.parquet import write_parquet
 from spacy_crf_ner.docbin import document_of
 from spacy_crf_ner.input_error import CorpusError, InputError
-from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
+from spacy_crf_ner.pipeline.annotated_labels import mark_annotated_labels
 
 LABELS = ("LOC", "PER")
 NAMES = ["O", *(f"{prefix}-{label}" for label in LABELS for prefix in "BILU")]

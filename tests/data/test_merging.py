@@ -8,7 +8,7 @@ from spacy_crf_ner import data
 from spacy_crf_ner.data.merging import merge_answers
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import CorpusError, InputError
-from spacy_crf_ner.pipeline.label_sets import annotated_labels, mark_annotated_labels
+from spacy_crf_ner.pipeline.annotated_labels import annotated_labels, mark_annotated_labels
 
 VOCAB = spacy.blank("en").vocab
 

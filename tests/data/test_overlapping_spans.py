@@ -17,7 +17,7 @@ from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import ConversionLog
 from spacy_crf_ner.docbin import read_docbin
 from spacy_crf_ner.input_error import CorpusError, InputError
-from spacy_crf_ner.pipeline.label_sets import annotated_labels, mark_annotated_labels
+from spacy_crf_ner.pipeline.annotated_labels import annotated_labels, mark_annotated_labels
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 KEY = "sc"

@@ -26,7 +26,7 @@ from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import vietnamese as syllables
 from spacy_crf_ner.input_error import CorpusError
 from spacy_crf_ner.ml.transformer import slow_tokenizer
-from spacy_crf_ner.pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
+from spacy_crf_ner.pipeline.annotated_labels import KEY, annotated_labels, mark_annotated_labels
 
 ROOT = Path(__file__).parents[2]
 FORMS = ("NFC", "NFD")

@@ -22,10 +22,10 @@ from spacy_crf_ner.annotate import WorkerError
 from spacy_crf_ner.distillation import DEFAULTS, distill, folds, run, shards
 from spacy_crf_ner.distillation.agreement import interval
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.distill_targets import KEY
 from spacy_crf_ner.pipeline.lookup import recognizer
 from spacy_crf_ner.pipeline.queries import teacher_scores
 from spacy_crf_ner.pipeline.seen_texts import hashes_of
-from spacy_crf_ner.pipeline.teaching import KEY
 from spacy_crf_ner.training.distill_corpus import distill_corpus
 from spacy_crf_ner.training.teacher_shard import find_shards, read_shard
 

@@ -26,8 +26,8 @@ from spacy_crf_ner.evaluation.matching import Entity, collect_entities, match_en
 from spacy_crf_ner.evaluation.nesting import nesting
 from spacy_crf_ner.evaluation.scores import count_entities, score_strictly
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.annotated_labels import mark_annotated_labels
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
-from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 
 LABELS = ("A", "B", "C")
 VOCAB = spacy.blank("en").vocab

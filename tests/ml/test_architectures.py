@@ -26,7 +26,7 @@ from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml import torch_layer
 from spacy_crf_ner.ml.architectures import bilstm_crf
 from spacy_crf_ner.ml.bilstm_crf import BiLSTMCRF
-from spacy_crf_ner.ml.sealed import seal, unseal
+from spacy_crf_ner.ml.checksummed import seal, unseal
 from spacy_crf_ner.ml.torch_layer import TorchShim
 from spacy_crf_ner.tags import TAG_MISSING, TagScheme
 

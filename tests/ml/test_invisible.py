@@ -14,8 +14,8 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from pipelines import TOK2VEC, make_examples
-from spacy_crf_ner.ml import invisible
-from spacy_crf_ner.ml.invisible import (
+from spacy_crf_ner.ml import zero_width
+from spacy_crf_ner.ml.zero_width import (
     MARKS,
     _without_marks,
     blank_tokens,
@@ -108,11 +108,11 @@ def test_a_mark_in_one_word_changes_no_attribute_of_the_others() -> None:
 
 
 def test_kinds_of_shapes_are_forgotten_after_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invisible, "MAX_KINDS", 5)
+    monkeypatch.setattr(zero_width, "MAX_KINDS", 5)
     for i in range(20):
         doc = Doc(VOCAB, ["x-" * i + "\u200b", "\u200b"])
         assert blank_tokens(doc.to_array(SHAPE), VOCAB.strings).tolist() == [i == 0, True]
-    assert len(invisible._kinds) <= 5
+    assert len(zero_width._kinds) <= 5
 
 
 def test_a_token_of_marks_is_read_as_it_is_and_in_no_entity(trained: Language) -> None:

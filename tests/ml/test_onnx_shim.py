@@ -8,8 +8,8 @@ import srsly
 from thinc.api import Model
 
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.ml.checksummed import seal
 from spacy_crf_ner.ml.onnx_layers import onnx_bilstm_crf, onnx_shim
-from spacy_crf_ner.ml.sealed import seal
 
 C = 3
 STATE = {

@@ -6,7 +6,7 @@ from torch import nn
 
 from pipelines import TRANSFORMERS, small_transformers
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.ml.sealed import seal, unseal
+from spacy_crf_ner.ml.checksummed import seal, unseal
 from spacy_crf_ner.ml.stored_weights import (
     build_without_weights,
     weights_from_bytes,

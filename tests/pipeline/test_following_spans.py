@@ -14,7 +14,7 @@ from spacy.tokens import Doc, DocBin, Span, SpanGroup
 
 from spacy_crf_ner.annotate.entities import group_entities
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline.following_spans import FollowingSpans
+from spacy_crf_ner.pipeline.character_spans import FollowingSpans
 
 VOCAB = spacy.blank("en").vocab
 Found = list[tuple[int, int, str, float]]

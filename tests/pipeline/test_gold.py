@@ -14,8 +14,8 @@ from spacy.training import Alignment, Example
 from helpers import LABELS, SCHEMES, Span, annotations
 from pipelines import TOK2VEC
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.annotated_labels import mark_annotated_labels
 from spacy_crf_ner.pipeline.gold import aligned_negatives, gold_tags
-from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 from spacy_crf_ner.tags import TagScheme
 
 VOCAB = spacy.blank("en").vocab

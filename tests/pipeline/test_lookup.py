@@ -10,7 +10,7 @@ from spacy.training import Example
 
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.load import load
-from spacy_crf_ner.pipeline.lookup import entity_labels, find_recognizer, resolve_recognizer
+from spacy_crf_ner.pipeline.lookup import entity_labels, recognizer_name, recognizer_name_or_none
 
 
 def pipeline(*names: str) -> Language:
@@ -21,7 +21,7 @@ def pipeline(*names: str) -> Language:
     return nlp
 
 
-@pytest.mark.parametrize("find", [find_recognizer, resolve_recognizer])
+@pytest.mark.parametrize("find", [recognizer_name_or_none, recognizer_name])
 def test_recognizer_lookup_returns_name_or_raises(find: object) -> None:
     assert callable(find)
     assert find(pipeline("ner")) == find(pipeline("ner"), "ner") == "ner"
@@ -35,9 +35,9 @@ def test_recognizer_lookup_returns_name_or_raises(find: object) -> None:
 
 
 def test_require_recognizer_without_component_raises() -> None:
-    assert find_recognizer(pipeline()) is None
+    assert recognizer_name_or_none(pipeline()) is None
     with pytest.raises(ValueError, match=r"got one with \['sentencizer'\]"):
-        resolve_recognizer(pipeline())
+        recognizer_name(pipeline())
 
 
 def test_flat_components_with_same_spans_key_raise(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from pipelines import TOK2VEC, ents, listening, train
 from posteriors import read
 from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.calibration import log_likelihoods
 from spacy_crf_ner.pipeline.interval_scheduling import nesting_levels
 from spacy_crf_ner.pipeline.label_encoding import LabelEncoding
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED, PlattScaling
@@ -479,7 +480,7 @@ def test_confidences_match_posteriors_nbest_and_trellis(learned: Language) -> No
     assert ner.span_posteriors(fresh, asked) == pytest.approx(right, abs=1e-6)
     (labelings,) = ner.nbest([fresh], 3)
     assert [(s.start, s.end, s.label_) for s in labelings[0].ents] == sorted(SPANS)
-    (log_p,) = ner.log_likelihoods([example(learned)])
+    (log_p,) = log_likelihoods(ner, [example(learned)])
     # With two levels, the same entities can be in other levels than those of gold.
     share = math.exp(log_p) / labelings[0].probability
     assert 0.9 < share <= 1 + 1e-4 and (ner.max_nesting == 2 or share > 1 - 1e-4)
@@ -512,9 +513,9 @@ def test_loaded_pipeline_predicts_the_same_and_calibrates(learned: Language, tmp
         example(again, [span for span in SPANS if rng.random() < 0.7] or SPANS[:1])
         for _ in range(100)
     ]
-    likelihood = sum(ner.log_likelihoods(noisy))
+    likelihood = sum(log_likelihoods(ner, noisy))
     assert ner.fit_temperature(noisy) > 1.2  # the model is too sure
-    assert sum(ner.log_likelihoods(noisy)) > likelihood
+    assert sum(log_likelihoods(ner, noisy)) > likelihood
     ner.fit_platt_scaling(noisy)
     doc = again(Doc(again.vocab, words=WORDS))
     mean = doc.spans["sc"].attrs["scores"].mean()

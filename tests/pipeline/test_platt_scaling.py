@@ -13,7 +13,7 @@ from spacy.training import Example
 
 from pipelines import SENTENCES, TOK2VEC, make_examples, train
 from spacy_crf_ner.pipeline.calibration import platt_scaling
-from spacy_crf_ner.pipeline.platt_scaling import PlattScaling, fit_platt_scaling
+from spacy_crf_ner.pipeline.platt_scaling import PlattScaling, most_probable_scaling
 
 
 def drawn(n: int, slope: float, intercept: float, seed: int = 0) -> tuple[Any, Any]:
@@ -43,7 +43,7 @@ def test_fit_platt_scaling_matches_scipy_optimizer(
     expected = minimize(loss, [1.0, 0.0], method="BFGS").x
     if entities < 200:
         expected[0] = min(expected[0], 1.0)
-    found = fit_platt_scaling(p, correct, entities, "ner")
+    found = most_probable_scaling(p, correct, entities, "ner")
     assert found[:2] == pytest.approx(tuple(expected), abs=1e-4)
 
 
@@ -51,12 +51,12 @@ def test_fit_platt_scaling_matches_scipy_optimizer(
 def test_platt_ceiling_is_posterior_mean_of_share_without_lapse(entities: int) -> None:
     """By the sampled beta posterior of the share of right ones, of which all n were right."""
     drawn_shares = np.random.default_rng(0).beta(0.1 + entities, 0.1, 400_000)
-    found = fit_platt_scaling(*drawn(12, 1.0, 0.0), entities, "ner")
+    found = most_probable_scaling(*drawn(12, 1.0, 0.0), entities, "ner")
     assert 1 - found.ceiling == pytest.approx(1 - drawn_shares.mean(), rel=0.02)
 
 
 def test_fit_platt_scaling_on_many_spans_recovers_true_parameters() -> None:
-    found = fit_platt_scaling(*drawn(200_000, 0.5, -0.7), 200_000, "ner")
+    found = most_probable_scaling(*drawn(200_000, 0.5, -0.7), 200_000, "ner")
     assert found == pytest.approx((0.5, -0.7, 1.0), abs=0.02)
 
 
@@ -75,10 +75,10 @@ def test_platt_scaling_invert_reverses_apply() -> None:
 def test_fit_platt_scaling_with_reversed_order_warns_and_returns_identity() -> None:
     p, correct = drawn(400, 2.0, 0.0)
     with pytest.warns(UserWarning, match=r"\[ner\] expected spans with a higher posterior to be"):
-        assert fit_platt_scaling(p, 1 - correct, 400, "ner")[:2] == (1.0, 0.0)
+        assert most_probable_scaling(p, 1 - correct, 400, "ner")[:2] == (1.0, 0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit_platt_scaling(p, correct, 400, "ner")
+        most_probable_scaling(p, correct, 400, "ner")
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_fit_platt_scaling_uses_all_annotated_spans(
         seen.extend([sorted(zip(p, correct)), entities, name])
         return PlattScaling(0.5, -0.25, 0.99)
 
-    monkeypatch.setattr("spacy_crf_ner.pipeline.calibration.fit_platt_scaling", fit)
+    monkeypatch.setattr("spacy_crf_ner.pipeline.calibration.most_probable_scaling", fit)
     assert ner.fit_platt_scaling(examples) == platt_scaling(ner) == (0.5, -0.25, 0.99)
     assert 0 < sum(correct for _, correct in expected) < len(expected) == len(seen[0])
     assert [y for _, y in seen[0]] == [y for _, y in sorted(expected)]

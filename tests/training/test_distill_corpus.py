@@ -12,7 +12,7 @@ import spacy
 from spacy.tokens import Doc, Span
 
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline.teaching import KEY, Teacher
+from spacy_crf_ner.pipeline.distill_targets import KEY, Teacher
 from spacy_crf_ner.training import distill_corpus as module
 from spacy_crf_ner.training.distill_corpus import distill_corpus
 from spacy_crf_ner.training.teacher_shard import TeacherShard, checksum, read_shard, to_bytes

@@ -14,12 +14,12 @@ from thinc.types import Floats2d, Ragged
 from torch import Tensor
 
 from ...input_error import InputError
+from ..checksummed import errors_of
 from ..device import to_device
 from ..dtype import check_dtype
 from ..memory import limit_kernel_cache
 from ..mixed_precision import FIRST_SCALE, MixedPrecision, in_bfloat16, in_float16
 from ..random_state import kept_random_state
-from ..sealed import errors_of
 from ..torch_layer import to_tensor
 from . import spacy_transformers_internals as spacy_trf
 from .batching import encode_windows

@@ -11,9 +11,9 @@ from thinc.api import Model
 from thinc.types import Floats2d, Ragged
 
 from ...extras import required
+from ..checksummed import readable
 from ..onnx_layers import onnx_shim, split
 from ..onnx_shim import OnnxShim, no_backprop
-from ..sealed import readable
 from .spans import SpanGetter
 from .windows import CPU, Wordpieces, align, batches, edges, pad
 

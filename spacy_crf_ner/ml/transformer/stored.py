@@ -17,7 +17,7 @@ import srsly
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from ...input_error import InputError
-from ..sealed import readable, seal, unseal
+from ..checksummed import readable, seal, unseal
 from ..stored_weights import build_without_weights, weights_from_bytes, weights_to_bytes
 from .spacy_transformers_internals import HFObjects, HFShim
 

@@ -21,8 +21,8 @@ from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.calibration import platt_scaling
+from spacy_crf_ner.pipeline.distill_targets import KEY, DistillTarget, Teacher, probable_entities
 from spacy_crf_ner.pipeline.queries import teacher_scores
-from spacy_crf_ner.pipeline.teaching import KEY, DistillTarget, Teacher, probable_entities
 from spacy_crf_ner.tags import TagScheme
 
 SCORES = ("emissions", "transitions", "start", "end")

@@ -13,7 +13,7 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..ml.invisible import is_blank
+from ..ml.zero_width import is_blank
 from ..tags import TagScheme
 from .gold import gold_entities
 

@@ -31,12 +31,13 @@ from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets, fit_guara
 from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.input_error import CorpusError, InputError
 from spacy_crf_ner.pipeline import calibration as module
-from spacy_crf_ner.pipeline.label_sets import (
+from spacy_crf_ner.pipeline.annotated_labels import (
     KEY,
     annotated_labels,
     is_complete,
     mark_annotated_labels,
 )
+from spacy_crf_ner.pipeline.calibration import log_likelihoods
 from spacy_crf_ner.pipeline.scorer import score_entities
 from spacy_crf_ner.pipeline.temperature_scaling import VARIANCE
 from spacy_crf_ner.training.labeled_corpora import labeled_corpora
@@ -152,7 +153,7 @@ def test_get_loss_with_annotated_labels_matches_nbest_enumeration(scheme: str) -
         ]
         assert 1 < len(agree) < 100
         assert loss == pytest.approx(-np.log(sum(agree)), rel=1e-4)
-        (log_p,) = ner.log_likelihoods([eg])
+        (log_p,) = log_likelihoods(ner, [eg])
         assert log_p == pytest.approx(-loss, rel=1e-4)
 
 
@@ -275,13 +276,13 @@ def test_calibration_uses_only_annotated_spans(monkeypatch: pytest.MonkeyPatch) 
     train(nlp, make_examples(nlp, BOTH), steps=3)
     ner: Any = nlp.get_pipe("ner")
     seen: list[int] = []
-    original = module.fit_platt_scaling
+    original = module.most_probable_scaling
 
     def fit(p: Any, *others: Any) -> Any:
         seen.append(len(p))
         return original(p, *others)
 
-    monkeypatch.setattr(module, "fit_platt_scaling", fit)
+    monkeypatch.setattr(module, "most_probable_scaling", fit)
     for examples in (make_examples(nlp, BOTH), marked(nlp, ["PER"]), marked(nlp, ["LOC"])):
         ner.fit_platt_scaling(examples)
     # Spans that overlap a gold entity of another label are known to be none.

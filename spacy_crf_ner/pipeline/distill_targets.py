@@ -23,8 +23,8 @@ from .platt_scaling import UNCHANGED
 
 KEY = "spacy_crf_ner_distill_target"
 
-# Returns the chains of labels in a tag scheme.
-ChainsOf = Callable[[str, tuple[str, ...]], Encoding]
+# Returns the encoding of labels in a tag scheme.
+EncodingOf = Callable[[str, tuple[str, ...]], Encoding]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +141,7 @@ def distill_targets(examples: Sequence[Example], name: str) -> list[DistillTarge
 
 
 def mixture_counts(
-    targets: Sequence[DistillTarget], student: Encoding, chains_of: ChainsOf
+    targets: Sequence[DistillTarget], student: Encoding, encoding_of: EncodingOf
 ) -> crf.ExpectedCounts:
     """Compute the expected counts of the student's tags under the mixture of the teachers.
 
@@ -150,13 +150,13 @@ def mixture_counts(
     Args:
         targets: What the teachers of each doc say.
         student: The encoding of the student.
-        chains_of: Returns the encoding of labels in a tag scheme.
+        encoding_of: Returns the encoding of labels in a tag scheme.
     """
     parts = []
     for k, teacher in enumerate(targets[0].teachers):
-        encoding = chains_of(teacher.scheme, student.labels)
+        encoding = encoding_of(teacher.scheme, student.labels)
         own = encoding.scheme
-        chain, _ = encoding.split(_potentials(targets, k, student.labels, chains_of))
+        chain, _ = encoding.split(_potentials(targets, k, student.labels, encoding_of))
         chain = chain.divided_by(targets[0].temperature)
         in_biluo = crf.constrain(chain.select_tags(own.from_biluo), *own.in_biluo)
         counts, entropy = crf.expected_counts(in_biluo)
@@ -166,15 +166,15 @@ def mixture_counts(
 
 
 def _potentials(
-    targets: Sequence[DistillTarget], k: int, labels: tuple[str, ...], chains_of: ChainsOf
+    targets: Sequence[DistillTarget], k: int, labels: tuple[str, ...], encoding_of: EncodingOf
 ) -> crf.Chain:
     """Return the potentials of docs by the k-th teacher of each.
 
     Docs have their own transitions, for all k, if any of their teachers differ.
     """
     teacher = targets[0].teachers[k]
-    given = {tag: i for i, tag in enumerate(chains_of(teacher.scheme, teacher.labels).tags.tags)}
-    order = np.array([given[tag] for tag in chains_of(teacher.scheme, labels).tags.tags])
+    given = {tag: i for i, tag in enumerate(encoding_of(teacher.scheme, teacher.labels).tags.tags)}
+    order = np.array([given[tag] for tag in encoding_of(teacher.scheme, labels).tags.tags])
     kinds = teacher.scores
     if any(any(map(is_not, each.teachers, targets[0].teachers)) for each in targets):
         kinds = tuple(map(np.stack, zip(*(each.teachers[k].scores for each in targets))))
@@ -183,7 +183,9 @@ def _potentials(
     return crf.Chain(np.concatenate(emissions), lengths, *kinds).select_tags(order)
 
 
-def probable_entities(doc: Doc, target: DistillTarget, chains_of: ChainsOf) -> list[SpanOffsets]:
+def probable_entities(
+    doc: Doc, target: DistillTarget, encoding_of: EncodingOf
+) -> list[SpanOffsets]:
     """Find the spans whose mean posterior is above 0.5, so that they are disjoint.
 
     With entities that overlap, those of one label are nested or disjoint in a level.
@@ -191,7 +193,7 @@ def probable_entities(doc: Doc, target: DistillTarget, chains_of: ChainsOf) -> l
     posteriors = []
     for teacher, emissions in zip(target.teachers, target.emissions):
         potentials = crf.Chain(emissions, np.array([len(doc)]), *teacher.scores)
-        chains = chains_of(teacher.scheme, teacher.labels)
+        chains = encoding_of(teacher.scheme, teacher.labels)
         posteriors.append(chains.posterior([doc], potentials, True, 1.0, UNCHANGED))
     spans: set[SpanOffsets] = set()
     for posterior, teacher in zip(posteriors, target.teachers):
