@@ -76,6 +76,7 @@ class LabelEncoding:
             )
 
     def _chains(self) -> Iterable[tuple[str, int]]:
+        """Return label and level of each of the M chains."""
         return product(self.labels, range(self.max_nesting))
 
     def gold_tags(self, eg: Example) -> NDArray[np.int64]:
