@@ -36,6 +36,7 @@ from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.export import export_pipeline
+from spacy_crf_ner.pipeline.calibration import log_likelihoods
 
 WORDS = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "char_width": 16, "word_width": 16}
 SPANS = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 6, "stride": 4}
@@ -190,7 +191,7 @@ def test_exported_nbest_posteriors_and_scores_match_torch(pair: tuple[Language, 
                 ner.span_posteriors(doc, [Span(doc, 0, 2, "PERSON"), Span(doc, 3, 4, "GPE")]),
                 ner.trellis(doc).marginals.ravel().tolist(),
                 ner.transitions().scores.ravel().tolist(),
-                ner.log_likelihoods(examples),
+                log_likelihoods(ner, examples),
             ]
         )
     for expected, exported in zip(*results, strict=True):

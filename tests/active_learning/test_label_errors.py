@@ -314,7 +314,7 @@ def test_log_likelihoods_of_one_doc_match_separate_docs():
         golds.append(gold)
     nlp.initialize(lambda: [Example(doc, golds[0])])
     ner.temperature = 2.0
-    expected = ner.log_likelihoods([Example(doc.copy(), gold) for gold in golds])
+    expected = calibration.log_likelihoods(ner, [Example(doc.copy(), gold) for gold in golds])
     assert [*calibration.log_likelihoods_of(ner, doc, golds)] == pytest.approx(expected)
 
 

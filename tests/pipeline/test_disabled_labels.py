@@ -22,7 +22,7 @@ from pipelines import SENTENCES, ents, make_examples
 from posteriors import read
 from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline.calibration import log_likelihoods_of
+from spacy_crf_ner.pipeline.calibration import log_likelihoods, log_likelihoods_of
 from spacy_crf_ner.pipeline.flat_encoding import FlatEncoding
 from spacy_crf_ner.pipeline.label_encoding import LabelEncoding
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED
@@ -169,11 +169,11 @@ def test_log_likelihood_agrees_with_nbest_without_disabled_labels(nlp: Language)
     for gold, labeling in zip(golds, labelings):
         gold.set_ents([Span(gold, e.start, e.end, e.label_) for e in labeling.ents])
     expected = [labeling.log_probability for labeling in labelings]
-    found = ner.log_likelihoods([Example(doc, gold) for gold in golds])
+    found = log_likelihoods(ner, [Example(doc, gold) for gold in golds])
     assert found == pytest.approx(expected, abs=1e-4)
     assert [*log_likelihoods_of(ner, doc, golds)] == pytest.approx(expected, abs=1e-4)
     ents_with_disabled = make_examples(nlp, [SENTENCES[5]])
-    assert math.exp(ner.log_likelihoods(ents_with_disabled)[0]) == 0.0
+    assert math.exp(log_likelihoods(ner, ents_with_disabled)[0]) == 0.0
 
 
 def test_temperature_is_fitted_to_the_other_labels(nlp: Language) -> None:
@@ -188,7 +188,7 @@ def test_temperature_is_fitted_to_the_other_labels(nlp: Language) -> None:
     found = []
     for ner.temperature in (best / 1.05, best, best * 1.05):
         log_prior = -(math.log(ner.temperature) ** 2) / 2 / VARIANCE
-        found.append(sum(ner.log_likelihoods(examples)) + log_prior)
+        found.append(sum(log_likelihoods(ner, examples)) + log_prior)
     assert max(found) == found[1]
     ner.disabled_labels = []
     assert abs(ner.fit_temperature(make_examples(nlp)[:1] + examples) - best) > 0.05
@@ -240,7 +240,7 @@ def test_unknown_disabled_label_raises(nlp: Language) -> None:
         lambda: ner.nbest([nlp.make_doc(TEXT)], 2),
         lambda: ner.fit_temperature(examples),
         lambda: ner.fit_platt_scaling(examples),
-        lambda: ner.log_likelihoods(examples),
+        lambda: log_likelihoods(ner, examples),
         lambda: next(log_likelihoods_of(ner, nlp.make_doc(TEXT), [nlp.make_doc(TEXT)])),
     ):
         with pytest.raises(InputError, match=expected):

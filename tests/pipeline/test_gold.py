@@ -15,6 +15,7 @@ from helpers import LABELS, SCHEMES, Span, annotations
 from pipelines import TOK2VEC
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.annotated_labels import mark_annotated_labels
+from spacy_crf_ner.pipeline.calibration import log_likelihoods
 from spacy_crf_ner.pipeline.gold import aligned_negatives, gold_tags
 from spacy_crf_ner.tags import TagScheme
 
@@ -125,7 +126,7 @@ def test_loss_with_missing_annotation_matches_nbest_enumeration(
         assert loss == pytest.approx(-math.log(fits), abs=1e-4)
         golds.append(eg)
         log_ps.append(math.log(fits))
-    assert ner.log_likelihoods(golds) == pytest.approx(log_ps, abs=1e-4)
+    assert log_likelihoods(ner, golds) == pytest.approx(log_ps, abs=1e-4)
 
 
 def test_marks_of_no_width_are_outside_as_whitespace_is() -> None:
