@@ -1017,6 +1017,7 @@ def test_read_settings_sourced_components_match_source_pipeline(
     assert found.tokenizer[:3] == expected.tokenizer[:3]
 
 
+@pytest.mark.torch
 def test_read_settings_sourced_component_has_saved_changes_of_settings(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     model = {"hidden_width": 8, "tok2vec": TOK2VEC}
