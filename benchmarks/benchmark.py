@@ -156,7 +156,7 @@ def _crf_acts(B: int, T: int, C: int) -> dict[str, Callable[[], None]]:
         "decode": lambda: crf.viterbi(chain),
         "torchcrf decode": torch.no_grad()(lambda: oracle.decode(emissions, mask)),
         "loss": lambda: crf.nll_with_gradient(chain, tags),
-        "torchcrf loss": lambda: -oracle(emissions, gold, mask, reduction="none").sum().backward(),
+        "torchcrf loss": lambda: oracle(emissions, gold, mask).neg().backward(),
         "posteriors": lambda: crf.forward_backward(chain).log_segments(starts, pairs),
     }
 

@@ -54,7 +54,7 @@ def learnable_labels(examples: Iterable[Example], key: str | None) -> set[str]:
 
 
 def where_gold_is(key: str | None) -> str:
-    """Return the advice for a corpus without gold entities; the key is that of `doc.spans`."""
+    """Return the advice for a corpus without gold entities; `key` is a key of `doc.spans`."""
     return f"Check that the corpus has doc.ents{f' or doc.spans[{key!r}]' if key else ''}"
 
 

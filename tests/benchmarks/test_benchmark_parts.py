@@ -2,6 +2,7 @@
 
 from time import perf_counter
 
+from benchmark import _crf_acts
 from benchmark_parts import _apart, _functions
 from pipelines import listening, make_examples, train
 
@@ -18,3 +19,8 @@ def test_each_part_of_a_prediction_is_measured_once(tiny_transformer):
     # spaCy's own layer, which `listening` has, does not call our shim.
     assert all(of > 0 for part, of in seconds.items() if part != "transformer")
     assert sum(seconds.values()) <= whole
+
+
+def test_each_act_of_the_crf_benchmark_runs() -> None:
+    for act in _crf_acts(2, 5, 3).values():
+        act()
