@@ -15,6 +15,7 @@ from .input_error import InputError
 from .ml.concatenate import concatenate
 from .ml.onnx_layers import onnx_bilstm_crf, onnx_char_word_embed, onnx_shim
 from .ml.transformer.onnx_transformer import onnx_transformer
+from .ml.zero_width import has_listener
 from .pipeline.lookup import FACTORY, recognizer
 
 DTYPE_NAMES = ("fp32", "int8")
@@ -152,12 +153,13 @@ class _Export:
         decoder, head = block.get("decoder", "crf"), model.get_ref("output_layer")
         state = bilstm_crf_state(head)
         tok2vec_block, tok2vec = self.tok2vec(name, block["tok2vec"], model.get_ref("tok2vec"))
-        made = onnx_bilstm_crf(tok2vec, decoder)
+        keep_marks = has_listener(model)
+        made = onnx_bilstm_crf(tok2vec, decoder, keep_marks)
         for dim in ("nI", "nO"):
             made.get_ref("output_layer").set_dim(dim, head.get_dim(dim))
         onnx_shim(made.get_ref("output_layer")).state = state
         exported = {"@architectures": "spacy-crf-ner.OnnxBiLSTMCRF.v1", "decoder": decoder}
-        return {**exported, "tok2vec": tok2vec_block}, made
+        return {**exported, "keep_marks": keep_marks, "tok2vec": tok2vec_block}, made
 
     def tok2vec(self, name: str, block: Block, layer: Layer) -> tuple[Block, Layer]:
         """Convert a layer of the component `name`, from docs to vectors."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import spacy
 import srsly
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.tokens import Doc, Span
@@ -144,6 +144,7 @@ def doc_of(nlp: Language, words: list[str], spaces: list[bool], preset: list[Any
 
 @settings(max_examples=(settings().max_examples + 1) // 2)  # of each kind
 @given(drawn=documents())
+@example(drawn=[(["Tim", "0\u00ad"], [False, False], [])])  # a mark of no width in a word
 @pytest.mark.filterwarnings("ignore:The preset entity")
 def test_exported_entities_and_confidences_match_torch(
     pair: tuple[Language, Language], drawn: list[Any]

@@ -25,12 +25,16 @@ Backprop = Callable[[Any], Any]
 Vectors = Model[list[Doc], list[Floats2d]]
 
 
-def onnx_bilstm_crf(tok2vec: Vectors, decoder: str = "crf") -> Model[list[Doc], Chain]:
+def onnx_bilstm_crf(
+    tok2vec: Vectors, decoder: str = "crf", keep_marks: bool = False
+) -> Model[list[Doc], Chain]:
     """Build `spacy-crf-ner.OnnxBiLSTMCRF.v1`, an exported `spacy-crf-ner.BiLSTMCRF.v1`.
 
     Args:
         tok2vec: A layer from docs to one vector per token.
         decoder: "crf" or "softmax", as in training.
+        keep_marks: Whether words keep their marks of no width, as where a shared transformer was
+            trained.
     """
     head: Model[list[Floats2d], Chain] = Model(
         "onnx_bilstm_crf",
@@ -39,7 +43,7 @@ def onnx_bilstm_crf(tok2vec: Vectors, decoder: str = "crf") -> Model[list[Doc], 
         attrs={"constrained": decoder == "crf"},
         shims=[OnnxShim(transitions=(np.ndarray, 2), start=(np.ndarray, 1), end=(np.ndarray, 1))],
     )
-    return chain_without_marks(tok2vec, head)
+    return chain_without_marks(tok2vec, head, keep_marks)
 
 
 def _score_tags(

@@ -62,15 +62,21 @@ def _kind(shape: int, strings: StringStore) -> int:
 
 
 def chain_without_marks(
-    tok2vec: Model[list[Doc], list[Floats2d]], head: Model[list[Floats2d], Chain]
+    tok2vec: Model[list[Doc], list[Floats2d]],
+    head: Model[list[Floats2d], Chain],
+    keep_marks: bool = False,
 ) -> Model[list[Doc], Chain]:
     """Chain two layers, of which the first reads words without marks of no width.
 
     A layer that listens to another component reads what that has read. The layers can be found as
     "tok2vec" and "output_layer".
+
+    Args:
+        keep_marks: Whether the first layer reads the words as they are.
     """
     model: Model[list[Doc], Chain] = chain(tok2vec, head)
-    model._func = partial(_forward, forward=model._func)
+    if not keep_marks:
+        model._func = partial(_forward, forward=model._func)
     model.set_ref("tok2vec", tok2vec)
     model.set_ref("output_layer", head)
     return model
@@ -87,9 +93,14 @@ def _forward(
         isinstance(doc, Doc) and SOME in _kinds_of(doc.to_array(SHAPE), doc.vocab.strings)
         for doc in docs
     ]
-    if any(marked) and not any(hasattr(layer, "upstream_name") for layer in model.walk()):
+    if any(marked) and not has_listener(model):
         docs = [_without_marks(doc) if has else doc for doc, has in zip(docs, marked)]
     return forward(model, docs, is_train)
+
+
+def has_listener(model: Model[Any, Any]) -> bool:
+    """Whether a layer of the model listens to another component."""
+    return any(hasattr(layer, "upstream_name") for layer in model.walk())
 
 
 def without_marks(word: str) -> str:
