@@ -6,7 +6,7 @@ from typing import Any
 import spacy
 from spacy.language import Language
 from spacy.util import registry, split_requirement
-from thinc.api import Model, PyTorchShim
+from thinc.api import Model
 
 from . import __version__
 from .evaluation.guarantees import guarantees, renew
@@ -14,19 +14,14 @@ from .extras import require
 from .input_error import InputError
 from .ml.concatenate import concatenate
 from .ml.onnx_layers import onnx_bilstm_crf, onnx_char_word_embed, onnx_shim
+from .ml.onnx_shim import OnnxShim
 from .ml.transformer.onnx_transformer import onnx_transformer
-from .ml.zero_width import has_listener
 from .pipeline.lookup import FACTORY, recognizer
 
 DTYPE_NAMES = ("fp32", "int8")
 BATCH_SIZE = 512  # docs in a batch of nlp.pipe, as `accelerate` sets it
 # Blocks of a config that only training reads. Their functions may need torch.
 TRAINING = ("corpora", "training", "pretraining", "initialize")
-OWN_SPANS = "spacy-crf-ner.sentence_windows.v1"
-SPANS = {OWN_SPANS: OWN_SPANS} | {
-    f"spacy-transformers.{name}_spans.v1": f"spacy-crf-ner.{name}_spans.v1"
-    for name in ("strided", "sent", "doc")
-}
 TORCH_PACKAGES = {"torch", "transformers", "spacy-transformers", "spacy-crf-ner"}
 
 Block = dict[str, Any]
@@ -70,7 +65,7 @@ def export_pipeline(nlp: Language, dtype: str = "fp32") -> Language:
                 f"[{name}] expected an enabled component, got a disabled one. Enable it with "
                 "nlp.enable_pipe, or remove it from the pipeline."
             )
-    shared = _shared_transformers(nlp, names)
+    shared = _shared_networks(nlp, names)
     export = _Export(nlp, dtype == "int8")
     made = {name: export.model(name) for name in names}
     if dtype == "int8" and not export.has_transformer:
@@ -99,10 +94,8 @@ def export_pipeline(nlp: Language, dtype: str = "fp32") -> Language:
     return nlp
 
 
-def _shared_transformers(nlp: Language, recognizer_names: list[str]) -> list[str]:
-    """Find the transformers that recognizers listen to; raise InputError for other use of torch."""
-    from .ml.transformer.spacy_transformers_internals import TransformerModel
-
+def _shared_networks(nlp: Language, recognizer_names: list[str]) -> list[str]:
+    """Find the components with torch that recognizers listen to; raise InputError for others."""
     found = []
     for name, pipe in nlp.components:
         model = getattr(pipe, "model", None)
@@ -110,8 +103,7 @@ def _shared_transformers(nlp: Language, recognizer_names: list[str]) -> list[str
             continue
         listeners = getattr(pipe, "listening_components", [])
         others = [each for each in listeners if each not in recognizer_names]
-        is_transformer = any(isinstance(node, TransformerModel) for node in model.walk())
-        if not listeners or others or not is_transformer:
+        if not listeners or others:
             needing = f"{', '.join(others)}, which need" if others else f"{name!r}, which needs"
             raise InputError(
                 f"expected no component that needs torch but {FACTORY}, and a transformer for it "
@@ -123,7 +115,7 @@ def _shared_transformers(nlp: Language, recognizer_names: list[str]) -> list[str
 
 
 def _has_torch(model: Layer) -> bool:
-    return any(isinstance(shim, PyTorchShim) for node in model.walk() for shim in node.shims)
+    return any(not isinstance(shim, OnnxShim) for node in model.walk() for shim in node.shims)
 
 
 @dataclass
@@ -153,18 +145,17 @@ class _Export:
         decoder, head = block.get("decoder", "crf"), model.get_ref("output_layer")
         state = bilstm_crf_state(head)
         tok2vec_block, tok2vec = self.tok2vec(name, block["tok2vec"], model.get_ref("tok2vec"))
-        keep_marks = has_listener(model)
-        made = onnx_bilstm_crf(tok2vec, decoder, keep_marks)
+        made = onnx_bilstm_crf(tok2vec, decoder)
         for dim in ("nI", "nO"):
             made.get_ref("output_layer").set_dim(dim, head.get_dim(dim))
         onnx_shim(made.get_ref("output_layer")).state = state
         exported = {"@architectures": "spacy-crf-ner.OnnxBiLSTMCRF.v1", "decoder": decoder}
-        return {**exported, "keep_marks": keep_marks, "tok2vec": tok2vec_block}, made
+        return {**exported, "tok2vec": tok2vec_block}, made
 
     def tok2vec(self, name: str, block: Block, layer: Layer) -> tuple[Block, Layer]:
         """Convert a layer of the component `name`, from docs to vectors."""
         architecture = block.get("@architectures", "")
-        if architecture == "spacy-crf-ner.ConcatenateListeners.v1":
+        if architecture == "spacy-crf-ner.ConcatenateVectors.v1":
             parts = [self.tok2vec(name, *each) for each in zip(block["*"].values(), layer.layers)]
             blocks, layers = zip(*parts)
             made: Layer = concatenate(*layers)
@@ -172,17 +163,12 @@ class _Export:
             return {**block, "*": dict(zip(block["*"], blocks))}, made
         if architecture == "spacy-crf-ner.CharWordEmbed.v1":
             return self._words(block, layer)
-        if architecture.startswith("spacy-transformers.TransformerListener."):
-            ((upstream, pipe),) = (
-                (each, pipe)
-                for each, pipe in self.nlp.components
-                if any(node in getattr(pipe, "listeners", ()) for node in layer.walk())
-            )
+        if architecture == "spacy-crf-ner.Transformer.v1":
+            return self._transformer(block, layer)
+        for upstream, pipe in self.nlp.components:
             shared: Any = pipe
-            whole = self.nlp.get_pipe_config(upstream)["model"]
-            return self._transformer(name, block, layer, whole, shared.model)
-        if "Tok2VecTransformer." in architecture:
-            return self._transformer(name, block, layer, block, layer)
+            if layer in getattr(pipe, "listeners", ()) and _has_torch(shared.model):
+                return self.tok2vec(name, self.nlp.get_pipe_config(upstream)["model"], shared.model)
         if _has_torch(layer):
             raise InputError(
                 f"[{name}] expected token vectors of spaCy, a transformer or "
@@ -200,33 +186,12 @@ class _Export:
         onnx_shim(made).state = char_word_embed_state(layer)
         return {"@architectures": "spacy-crf-ner.OnnxCharWordEmbed.v1", **settings}, made
 
-    def _transformer(
-        self, name: str, block: Block, layer: Layer, whole: Block, model: Layer
-    ) -> tuple[Block, Layer]:
-        """Convert a transformer, with the pooling of its listener.
-
-        Args:
-            block: Config of the layer from docs to vectors.
-            layer: The layer from docs to vectors.
-            whole: Config of the transformer; perhaps the same.
-            model: The transformer; perhaps the same.
-        """
+    def _transformer(self, block: Block, layer: Layer) -> tuple[Block, Layer]:
         from .ml.onnx_states import transformer_state
-        from .ml.transformer.spacy_transformers_internals import TransformerModel
 
         self.has_transformer = True
-        spans = dict(whole["get_spans"])
-        getter = spans.pop("@span_getters", None)
-        if getter not in SPANS:
-            raise InputError(
-                f"[{name}] get_spans: expected one of {[*SPANS]}, got {getter!r}. Train the "
-                "pipeline with one of them to export it."
-            )
-        spans["@misc"] = SPANS[getter]
-        (pooling,) = (node.layers[0] for node in layer.walk() if node.name == "trfs2arrays")
-        (transformer,) = (node for node in model.walk() if isinstance(node, TransformerModel))
-        made = onnx_transformer(registry.resolve({"spans": spans})["spans"], pooling)
-        made.set_dim("nO", transformer.get_dim("nO"))
-        onnx_shim(made).state = transformer_state(transformer, self.int8)
-        exported = {"@architectures": "spacy-crf-ner.OnnxTransformer.v1", "get_spans": spans}
-        return {**exported, "pooling": block["pooling"]}, made
+        settings = {name: block[name] for name in ("get_spans", "pooling") if name in block}
+        made = onnx_transformer(**registry.resolve({"of": settings})["of"])
+        made.set_dim("nO", layer.get_dim("nO"))
+        onnx_shim(made).state = transformer_state(layer, self.int8)
+        return {"@architectures": "spacy-crf-ner.OnnxTransformer.v1", **settings}, made

@@ -9,7 +9,7 @@ from typing import Any
 from .input_error import InputError
 
 PACKAGES = {
-    "train": {"safetensors", "torch", "torchcrf", "transformers", "spacy_transformers"},
+    "train": {"safetensors", "torch", "torchcrf", "transformers"},
     "runtime": {"onnxruntime", "tokenizers"},
     "int8": {"onnx", "onnxruntime"},
     "tune": {"optuna"},
@@ -22,13 +22,11 @@ PACKAGES = {
 # The registered functions that need torch, with their modules. The entry points in setup.cfg name
 # this module, since spaCy's registries show an ImportError of a module as it is.
 REGISTERED = {
-    "bilstm_crf": "ml.architectures",
-    "rnn_encoder": "ml.architectures",
+    "bilstm_crf": "ml.network",
+    "rnn_encoder": "ml.network",
     "char_word_embed": "ml.char_embed",
-    "transformer_model": "ml.transformer.model",
-    "tok2vec_transformer": "ml.transformer.model",
+    "transformer": "ml.transformer.model",
     "freeze_layers": "training.freezing",
-    "load_frozen": "training.freezing",
     "GroupedAdam": "training.optimizer",
 }
 

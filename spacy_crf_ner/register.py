@@ -24,7 +24,7 @@ from .training.rehearsal import rehearse
 
 # As in setup.cfg: kind, name and function.
 FUNCTIONS: list[tuple[str, str, Any]] = [
-    ("architectures", "ConcatenateListeners", concatenate),
+    ("architectures", "ConcatenateVectors", concatenate),
     ("architectures", "OnnxBiLSTMCRF", onnx_bilstm_crf),
     ("architectures", "OnnxCharWordEmbed", onnx_char_word_embed),
     ("architectures", "OnnxTransformer", onnx_transformer),
@@ -41,24 +41,19 @@ FUNCTIONS: list[tuple[str, str, Any]] = [
 ]
 
 with suppress(ModuleNotFoundError):  # the extra "train"
-    import spacy_transformers as spacy_transformers  # has the registry of span getters
-
-    from .ml.architectures import bilstm_crf, rnn_encoder
     from .ml.char_embed import char_word_embed
-    from .ml.transformer.model import tok2vec_transformer, transformer_model
-    from .training.freezing import freeze_layers, load_frozen
+    from .ml.network import bilstm_crf, rnn_encoder
+    from .ml.transformer.model import transformer
+    from .training.freezing import freeze_layers
     from .training.optimizer import GroupedAdam
 
     FUNCTIONS += [
         ("architectures", "BiLSTMCRF", bilstm_crf),
         ("architectures", "CharWordEmbed", char_word_embed),
         ("architectures", "RNNEncoder", rnn_encoder),
-        ("architectures", "TransformerModel", transformer_model),
-        ("architectures", "Tok2VecTransformer", tok2vec_transformer),
+        ("architectures", "Transformer", transformer),
         ("callbacks", "freeze_layers", freeze_layers),
-        ("callbacks", "load_frozen", load_frozen),
         ("optimizers", "Adam", GroupedAdam),
-        ("span_getters", "sentence_windows", sentence_windows),
     ]
 
 for kind, name, function in FUNCTIONS:

@@ -79,7 +79,7 @@ def train_kind(kind: str, tiny_transformer: str) -> Language:
         "char": WORDS,
         "char_lstm": {**WORDS, "chars": "lstm"},
         "transformer": LISTENER,
-        "both": {"@architectures": "spacy-crf-ner.ConcatenateListeners.v1", "*": parts},
+        "both": {"@architectures": "spacy-crf-ner.ConcatenateVectors.v1", "*": parts},
         "own": {**OWN_TRANSFORMER, "name": tiny_transformer, "get_spans": SPANS},
         "tok2vec": {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"},
     }

@@ -1,6 +1,7 @@
 """Settings of a check, read from a training config."""
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -153,21 +154,21 @@ def _transformer_models(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def _window_getter(block: dict[str, Any]) -> Callable[[Doc], list[Span]]:
-    # The import registers the span getters; it takes seconds.
-    import spacy_transformers  # noqa: F401
-
+    if "@span_getters" in block:  # of spacy-transformers, whose import registers them
+        import_module("spacy_transformers")
     try:
         get_spans = registry.resolve({"get_spans": block})["get_spans"]
     except ValueError as error:
         raise InputError(
-            f"get_spans: expected a span getter that is registered here, with its settings, got "
+            f"get_spans: expected a function that is registered here, with its settings, got "
             f"{block}. Correct it, or check the corpus without --config."
         ) from error
 
     def get_windows(doc: Doc) -> list[Span]:
-        if "sent_spans" in block["@span_getters"] and not doc.has_annotation("SENT_START"):
+        if "sent_spans" in str(block) and not doc.has_annotation("SENT_START"):
             return [doc[:]]
-        (spans,) = get_spans([doc])
-        return list(spans)
+        if "@span_getters" in block:
+            return [*get_spans([doc])[0]]
+        return [doc[start:end] for start, end in get_spans(doc)]
 
     return get_windows

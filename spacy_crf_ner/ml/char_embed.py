@@ -4,7 +4,7 @@ Axes: N tokens of the batch, one doc after the other; U distinct words, L charac
 K distinct characters.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import sqrt
 from typing import Any, cast
@@ -12,16 +12,15 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from spacy.tokens import Doc
-from thinc.api import ArgsKwargs, Model
-from thinc.types import Floats2d
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from ..input_error import InputError
 from .bilstm_crf import flatten_weights
-from .device import to_device
+from .device import to_device, to_tensor
 from .dropout import fast_dropout
-from .torch_layer import shim_of, to_tensor, torch_layer, write_vectors
+from .layer import Graph, Vectors, shim_of, torch_layer
+from .shim import TorchShim
 from .words import CHAR_ROWS, N_HASHES, WordEmbeddingConfig, Words, distinct_words
 
 
@@ -119,8 +118,8 @@ class WordEmbedding(nn.Module):
             tokens: (N,) int64, the word of each token.
             dropout: The dropout rate in training; a rate in the config takes precedence.
         """
-        if not len(tokens):  # only empty docs: the backward pass needs a gradient
-            return torch.zeros((0, self.nO), device=tokens.device, requires_grad=True)
+        if not len(tokens):
+            return torch.zeros((0, self.nO), device=tokens.device)
         parts = []
         if self.alphabet is not None and self.reader is not None:
             letters = F.pad(self.alphabet(words.alphabet), (0, 0, 1, 0))  # row 0 is zeros
@@ -144,7 +143,7 @@ def char_word_embed(
     shape_rows: int = 1000,
     static_vectors: bool = False,
     dropout: float | None = None,
-) -> Model[list[Doc], list[Floats2d]]:
+) -> Vectors:
     """Build `spacy-crf-ner.CharWordEmbed.v1`: word vectors from characters, norm and shape.
 
     A tok2vec whose vectors do not depend on context. It concatenates the vectors of all features
@@ -178,16 +177,15 @@ def char_word_embed(
     config = WordEmbeddingConfig(chars, char_width, char_embed, *tables, static_vectors, dropout)
     return torch_layer(
         "char_word_embed",
-        partial(WordEmbedding, config),
-        _read_docs,
-        write_vectors,
-        init=partial(_init_embedding, config=config),
+        _vectors_in_graph,
+        init=partial(_init, config=config),
+        shim=TorchShim(partial(WordEmbedding, config)),
         nO=None if static_vectors else config.learned_width,
     )
 
 
-def _init_embedding(
-    model: Model[list[Doc], list[Floats2d]],
+def _init(
+    model: Vectors,
     X: list[Doc] | None = None,
     Y: Any = None,
     *,
@@ -208,18 +206,13 @@ def _init_embedding(
     model.set_dim("nO", config.learned_width + nM, force=True)
 
 
-def _read_docs(
-    model: Model[list[Doc], list[Floats2d]], X: list[Doc], is_train: bool
-) -> tuple[ArgsKwargs, Callable[[ArgsKwargs], list[Doc]]]:
-    """Convert docs to arguments: distinct words, the word of each token, dropout rate."""
-    shim = shim_of(model)
-    words, tokens = read_words(X, cast(WordEmbedding, shim.module))
+def _vectors_in_graph(graph: Graph, layer: Vectors) -> Tensor:
+    shim = shim_of(layer)
+    words, tokens = read_words(graph.docs_to_read, cast(WordEmbedding, shim.module))
     words = Words(*(to_device(numbers, shim.device) for numbers in words))
-    # torch needs an input that takes a gradient, even if no weights do.
-    words.vectors.requires_grad_(is_train)
     # thinc's set_dropout_rate does not reach inside a torch module: pass the rate along.
-    args = (words, to_device(tokens, shim.device), model.attrs["dropout_rate"])
-    return ArgsKwargs(args=args, kwargs={}), lambda d_inputs: []
+    rate = layer.attrs["dropout_rate"]
+    return cast(Tensor, graph.run(layer, words, to_device(tokens, shim.device), rate))
 
 
 def read_words(docs: Sequence[Doc], module: WordEmbedding) -> tuple[Words, Tensor]:

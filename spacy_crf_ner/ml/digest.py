@@ -32,7 +32,7 @@ def _weights(shim: Shim) -> Iterator[bytes]:
         return
     import torch
 
-    from .mixed_precision import module_of
+    from .shim import module_of
 
     module = module_of(shim)
     for _, tensor in sorted(module.state_dict().items() if module else ()):

@@ -30,3 +30,12 @@ class FastDropout(nn.Dropout):
     def forward(self, X: Tensor) -> Tensor:
         """(...) -> (...)."""
         return fast_dropout(X, self.p, self.training)
+
+
+def use_fast_dropout(module: nn.Module) -> None:
+    """Replace the dropout layers in a module."""
+    for name, child in module.named_children():
+        if type(child) is nn.Dropout:
+            setattr(module, name, FastDropout(child.p))
+        else:
+            use_fast_dropout(child)

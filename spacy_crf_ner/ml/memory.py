@@ -3,34 +3,15 @@
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from itertools import count
-
-from torch import nn
 
 # Size of oneDNN's kernel cache: more than the 20 to 30 kernels of a batch of windows, which all
 # layers of a transformer share.
 KERNELS = "64"
 UPDATES = 50  # of modules, between two times that free memory is returned
 _updates = count(1)
-
-
-@contextmanager
-def keep_storage(module: nn.Module) -> Iterator[None]:
-    """Keep the parameters of a module in their own tensors while an optimizer updates them.
-
-    thinc makes an array over the memory of a tensor, updates it, and makes a tensor over the array.
-    The new tensor keeps the array alive, and the array keeps the old tensor alive: every update
-    adds a link for every parameter, which is never freed. A parameter that an optimizer replaces by
-    another array stays replaced.
-    """
-    owners = [(weights, weights.data) for weights in module.parameters()]
-    yield
-    for weights, owner in owners:
-        if weights.data_ptr() == owner.data_ptr():
-            weights.data = owner
 
 
 def limit_kernel_cache() -> None:

@@ -19,22 +19,18 @@ from ..input_error import InputError
 from .buckets import padded_buckets
 from .onnx_shim import OnnxShim, no_backprop
 from .words import WordEmbeddingConfig, distinct_words
-from .zero_width import chain_without_marks
+from .zero_width import has_listener, without_marks
 
 Backprop = Callable[[Any], Any]
 Vectors = Model[list[Doc], list[Floats2d]]
 
 
-def onnx_bilstm_crf(
-    tok2vec: Vectors, decoder: str = "crf", keep_marks: bool = False
-) -> Model[list[Doc], Chain]:
+def onnx_bilstm_crf(tok2vec: Vectors, decoder: str = "crf") -> Model[list[Doc], Chain]:
     """Build `spacy-crf-ner.OnnxBiLSTMCRF.v1`, an exported `spacy-crf-ner.BiLSTMCRF.v1`.
 
     Args:
         tok2vec: A layer from docs to one vector per token.
         decoder: "crf" or "softmax", as in training.
-        keep_marks: Whether words keep their marks of no width, as where a shared transformer was
-            trained.
     """
     head: Model[list[Floats2d], Chain] = Model(
         "onnx_bilstm_crf",
@@ -43,7 +39,22 @@ def onnx_bilstm_crf(
         attrs={"constrained": decoder == "crf"},
         shims=[OnnxShim(transitions=(np.ndarray, 2), start=(np.ndarray, 1), end=(np.ndarray, 1))],
     )
-    return chain_without_marks(tok2vec, head, keep_marks)
+    model: Model[list[Doc], Chain] = Model(
+        "onnx_network", _forward, layers=[tok2vec, head], dims={"nO": None}
+    )
+    model.set_ref("tok2vec", tok2vec)
+    model.set_ref("output_layer", head)
+    return model
+
+
+def _forward(
+    model: Model[list[Doc], Chain], docs: list[Doc], is_train: bool
+) -> tuple[Chain, Backprop]:
+    backprop = no_backprop(model, is_train)
+    tok2vec, head = model.layers
+    # A listener reads what another component has read.
+    read = docs if has_listener(tok2vec) else [*map(without_marks, docs)]
+    return head.predict(tok2vec.predict(read)), backprop
 
 
 def _score_tags(
@@ -97,7 +108,7 @@ def _embed(
 ) -> tuple[list[Floats2d], Backprop]:
     backprop = no_backprop(model, is_train)
     shim = onnx_shim(model)
-    words, tokens = distinct_words(docs, config, shim["nM"])
+    words, tokens = distinct_words([*map(without_marks, docs)], config, shim["nM"])
     learned = np.zeros((len(words.chars), config.learned_width), dtype=np.float32)
     if config.learned_width:
         lengths = (words.chars > 0).sum(1)

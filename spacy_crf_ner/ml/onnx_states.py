@@ -15,13 +15,12 @@ from ..input_error import InputError
 from .bilstm_crf import BiLSTMCRF, read_padded
 from .char_embed import CharCNN, CharLSTM, WordEmbedding
 from .dtype import sharing_copy
+from .layer import shim_of
 from .onnx_export import MAX_DIFFERENCE, to_onnx
 from .onnx_shim import OnnxShim
-from .torch_layer import shim_of
-from .transformer.hf_internals import drop_pooler
-from .transformer.positions import limit_length
+from .transformer.model import TransformerEncoder, TransformerShim
 from .transformer.quantize import Positional
-from .transformer.spacy_transformers_internals import TransformerModel, hf_shim
+from .transformer.slow_tokenizer import SlowTokenizer
 
 State = dict[str, Any]
 
@@ -124,28 +123,27 @@ def _read_lstm(reader: CharLSTM, letters: Tensor, chars: Tensor) -> Tensor:
     return torch.cat([Y[last, :width], Y[words, width:]], dim=1)
 
 
-def transformer_state(layer: TransformerModel, int8: bool) -> State:
+def transformer_state(layer: Model[Any, Any], int8: bool) -> State:
     """Return what `spacy-crf-ner.OnnxTransformer.v1` stores, from a trained transformer.
 
     Raises:
-        InputError: For a slow tokenizer, for several token types, and for a transformer that ONNX
-            cannot express.
+        InputError: For a tokenizer that only runs in Python, for several token types, for a mix of
+            layers, and for a transformer that ONNX cannot express.
     """
-    name, tokenizer = layer.attrs["name"], layer.tokenizer
-    if not tokenizer.is_fast:
+    shim = cast(TransformerShim, shim_of(layer))
+    tokenizer = shim.tokenizer
+    if isinstance(tokenizer, SlowTokenizer):
         raise InputError(
-            f"{name}: expected a transformer with a fast tokenizer, got {type(tokenizer).__name__},"
-            " which only runs in Python. Use this pipeline as it is."
+            "expected a transformer with a tokenizer of the library tokenizers, got one that only "
+            "runs in Python. Use this pipeline as it is."
         )
-    tokenizer.backend_tokenizer.no_truncation()
-    tokenizer.backend_tokenizer.no_padding()
-    if any(tokenizer("a b").get("token_type_ids", ())):
+    encoder = cast(TransformerEncoder, sharing_copy(shim.module).cpu())
+    if encoder.mix is not None or tokenizer.encode(["a b"])[0].types.any():
         raise InputError(
-            f"{name}: expected a transformer with one token type, got several. Use this pipeline "
-            "as it is."
+            "expected a transformer with one token type, of which the last layer is read, got "
+            "another one. Use this pipeline as it is."
         )
-    bare: Any = sharing_copy(hf_shim(layer)._hfmodel.transformer).cpu()
-    drop_pooler(bare)
+    bare: Any = encoder.transformer
     vocabulary = min(bare.config.vocab_size, 1000)
 
     def inputs(B: int, T: int) -> dict[str, Tensor]:
@@ -154,12 +152,7 @@ def transformer_state(layer: TransformerModel, int8: bool) -> State:
         return {"input_ids": ids, "attention_mask": mask}
 
     axes = dict.fromkeys(["input_ids", "attention_mask", "Y"], "BT")
-    return {
-        "onnx": checked(Positional(bare), inputs, axes, int8),
-        "tokenizer": tokenizer.backend_tokenizer.to_str(),
-        "max_length": limit_length(tokenizer, bare.config),
-        "pad_id": tokenizer.pad_token_id or 0,
-    }
+    return {"onnx": checked(Positional(bare), inputs, axes, int8), **tokenizer.state}
 
 
 def checked(

@@ -2,7 +2,7 @@
 
 - `torch.ops.mkldnn._reorder_linear_weight` and `_linear_pointwise`: oneDNN's linear layer with
   packed weights. Without them, linear layers stay `nn.Linear`: bfloat16 is slower by an eighth.
-- `torch._foreach_norm`, `_foreach_lerp_` and `_foreach_zero_`: many tensors in few kernels.
+- `torch._foreach_norm`, `_foreach_lerp_`, `_foreach_mul_` and `_foreach_zero_`: many tensors in few kernels.
   Without them, in one for each.
 - `torch.cpu.get_capabilities`: the instruction sets of the CPU. Without it, "auto" is float32.
 """
@@ -49,6 +49,15 @@ def lerp(tensors: list[Tensor], ends: list[Tensor], weight: float) -> None:
     else:
         for tensor, end in zip(tensors, ends):
             tensor.lerp_(end, weight)
+
+
+def multiply(tensors: list[Tensor], factor: float) -> None:
+    """Multiply all elements of each tensor by a number."""
+    if hasattr(torch, "_foreach_mul_"):
+        torch._foreach_mul_(tensors, factor)
+    else:
+        for tensor in tensors:
+            tensor.mul_(factor)
 
 
 def zero(tensors: list[Tensor]) -> None:

@@ -4,8 +4,6 @@ Axes: N tokens.
 """
 
 import re
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,10 +11,8 @@ from numpy.typing import NDArray
 from spacy.attrs import DEP, ENT_IOB, ENT_TYPE, LEMMA, MORPH, POS, SENT_START, SHAPE, TAG
 from spacy.strings import StringStore
 from spacy.tokens import Doc
-from thinc.api import Model, chain
-from thinc.types import Floats2d
+from thinc.api import Model
 
-from ..crf import Chain
 from ..docbin import copy_norms
 
 # Default_Ignorable_Code_Point, Unicode 15, without the fillers of Hangul.
@@ -61,49 +57,12 @@ def _kind(shape: int, strings: StringStore) -> int:
     return _kinds[shape]
 
 
-def chain_without_marks(
-    tok2vec: Model[list[Doc], list[Floats2d]],
-    head: Model[list[Floats2d], Chain],
-    keep_marks: bool = False,
-) -> Model[list[Doc], Chain]:
-    """Chain two layers, of which the first reads words without marks of no width.
-
-    A layer that listens to another component reads what that has read. The layers can be found as
-    "tok2vec" and "output_layer".
-
-    Args:
-        keep_marks: Whether the first layer reads the words as they are.
-    """
-    model: Model[list[Doc], Chain] = chain(tok2vec, head)
-    if not keep_marks:
-        model._func = partial(_forward, forward=model._func)
-    model.set_ref("tok2vec", tok2vec)
-    model.set_ref("output_layer", head)
-    return model
-
-
-def _forward(
-    model: Model[list[Doc], Chain],
-    docs: list[Doc],
-    is_train: bool,
-    *,
-    forward: Callable[..., Any],
-) -> Any:
-    marked = [
-        isinstance(doc, Doc) and SOME in _kinds_of(doc.to_array(SHAPE), doc.vocab.strings)
-        for doc in docs
-    ]
-    if any(marked) and not has_listener(model):
-        docs = [_without_marks(doc) if has else doc for doc, has in zip(docs, marked)]
-    return forward(model, docs, is_train)
-
-
 def has_listener(model: Model[Any, Any]) -> bool:
     """Whether a layer of the model listens to another component."""
     return any(hasattr(layer, "upstream_name") for layer in model.walk())
 
 
-def without_marks(word: str) -> str:
+def word_without_marks(word: str) -> str:
     """Remove the marks from a word; the word itself if it has nothing else.
 
     Joiners inside a word stay: in Persian and Hindi, they are part of its spelling.
@@ -117,9 +76,16 @@ def without_marks(word: str) -> str:
     return inner or word
 
 
-def _without_marks(doc: Doc) -> Doc:
-    """Copy a doc, with the attributes that a layer may read, and words without the marks."""
-    words = [without_marks(token.text) for token in doc]
+def has_marks(doc: Doc) -> bool:
+    """Whether a word of a doc has such marks, beside something visible."""
+    return SOME in _kinds_of(doc.to_array(SHAPE), doc.vocab.strings)
+
+
+def without_marks(doc: Doc) -> Doc:
+    """Return a doc whose words have no marks: itself, or a copy, with the attributes of tokens."""
+    if not has_marks(doc):
+        return doc
+    words = [word_without_marks(token.text) for token in doc]
     spaces = [bool(token.whitespace_) for token in doc]
     copied = Doc(doc.vocab, words, spaces, user_data=doc.user_data)
     attributes: Any = doc.to_array(ATTRIBUTES)

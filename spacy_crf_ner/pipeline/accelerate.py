@@ -1,32 +1,26 @@
 """Faster prediction for pipelines with transformers."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from spacy.language import Language
 from thinc.api import get_torch_default_device
 
 from ..input_error import InputError
-from ..ml.dtype import PredictionShim, check_available, check_dtype
-from ..ml.transformer.model import convert_layer, model_blocks
-from ..ml.transformer.spacy_transformers_internals import TransformerListener, TransformerModel
+from ..ml.dtype import check_available, check_dtype
+from ..ml.shim import TorchShim
 from .lookup import FACTORY, model_layers
+from .spacy_internals import listeners
 
-TRANSFORMER = "spacy-crf-ner.TransformerModel.v1"  # replaces those in CONVERTED
-CONVERTED = tuple(f"spacy-transformers.TransformerModel.v{version}" for version in (1, 2, 3))
-# Tokens, padding of docs included, in one call of a transformer: memory for their hidden states is
-# the limit. With more windows, more of them have the same length.
-MAX_BATCH_ITEMS = 2**16
-BATCH_SIZE = 512  # docs in a batch of nlp.pipe, for the same reason
+BATCH_SIZE = 512  # docs in a batch of nlp.pipe: with more windows, more of them have one length
 
 
 def accelerate(nlp: Language, dtype: str | None = "auto") -> Language:
     """Make a pipeline predict faster, with the same or nearly the same results.
 
-    The transformers, and the recurrent encoders above them, compute in the given dtype. A
-    transformer sorts the windows of each batch of `nlp.pipe` (512 docs or more by default) by
-    length, and skips unused outputs. The settings are saved with the pipeline. The evaluations of
-    `spacy train` are faster too. Training does not change, but a transformer of spacy-transformers
-    becomes one of this package, which on a CPU trains in batches of similar windows.
+    The transformers, and the recurrent encoders above them, compute in the given dtype, and a batch
+    of `nlp.pipe` has 512 docs or more by default. The settings are saved with the pipeline. The
+    evaluations of `spacy train` are faster too; training does not change.
 
     Args:
         nlp: A trained pipeline; it is changed.
@@ -42,63 +36,60 @@ def accelerate(nlp: Language, dtype: str | None = "auto") -> Language:
 
     Raises:
         InputError: For an unknown dtype, for one that the hardware does not support or whose
-            packages are missing, and for a `crf_ner` whose transformer is a Tok2VecTransformer of
-            spacy-transformers, which has no such setting.
+            packages are missing, and for a `crf_ner` over a transformer of spacy-transformers,
+            which has no such setting.
     """
     check_dtype(dtype)
     if dtype is not None:
         check_available(dtype, get_torch_default_device())
-    pipes: dict[str, Any] = {
-        name: pipe
-        for name, pipe in nlp.components
-        if _has_transformer(pipe) and _has_setting(nlp, name)
-    }
-
-    def is_replaced(name: str, before: str | None) -> bool:
-        """Without a transformer in the component, replace only "auto"."""
-        return name in pipes or (dtype is not None and before == "auto")
-
+    over_transformer = {name for name, _ in nlp.components if _is_over_transformer(nlp, name)}
     for name, pipe in nlp.components:
+
+        def is_replaced(before: str | None, name: str = name) -> bool:
+            """Without a transformer in the component, replace only "auto"."""
+            return name in over_transformer or (dtype is not None and before == "auto")
+
         for node in model_layers(pipe):
-            if name in pipes and isinstance(node, TransformerModel):
-                convert_layer(node)
             for shim in node.shims:
-                if isinstance(shim, PredictionShim) and is_replaced(name, shim.dtype):
+                if isinstance(shim, TorchShim) and is_replaced(shim.dtype):
                     shim.set_dtype(dtype)
         for block in model_blocks(nlp.get_pipe_config(name)):
-            if name in pipes and block["@architectures"] in CONVERTED:
-                block["@architectures"], block["dtype"] = TRANSFORMER, dtype
-            elif block["@architectures"].startswith("spacy-crf-ner.") and (
-                "dtype" in block and is_replaced(name, block["dtype"])
-            ):
+            is_own = block["@architectures"].startswith("spacy-crf-ner.")
+            if is_own and "dtype" in block and is_replaced(block["dtype"]):
                 block["dtype"] = dtype
-    for name, pipe in pipes.items():
-        config = nlp.get_pipe_config(name)
-        if "max_batch_items" in config and dtype is not None:
-            config["max_batch_items"] = max(config["max_batch_items"], MAX_BATCH_ITEMS)
-            pipe.cfg["max_batch_items"] = config["max_batch_items"]
-    if pipes and dtype is not None:
+    if over_transformer and dtype is not None:
         nlp.batch_size = max(nlp.batch_size, BATCH_SIZE)
         nlp.config["nlp"]["batch_size"] = nlp.batch_size
     return nlp
 
 
+def model_blocks(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the blocks that name an architecture: a block of a config itself, and those in it."""
+    if "@architectures" in block:
+        yield block
+    for inner in block.values():
+        if isinstance(inner, dict):
+            yield from model_blocks(inner)
+
+
+def _is_over_transformer(nlp: Language, name: str) -> bool:
+    """Whether a component has a transformer, or listens to a component that has one."""
+    pipe: Any = nlp.get_pipe(name)
+    if _has_transformer(pipe):
+        return True
+    for upstream, factory, _ in listeners(pipe.model) if hasattr(pipe, "model") else ():
+        if factory == "transformer" and nlp.get_pipe_meta(name).factory == FACTORY:
+            raise InputError(
+                f"[{name}] expected a transformer of spacy-crf-ner, 'spacy-crf-ner.Transformer.v1',"
+                " got one of spacy-transformers, which has no setting for its dtype. Train the "
+                "pipeline with that one."
+            )
+        others = nlp.component_names if upstream == "*" else [upstream]
+        if any(_has_transformer(nlp.get_pipe(each)) for each in others):
+            return True
+    return False
+
+
 def _has_transformer(pipe: Any) -> bool:
-    """Whether a component has a transformer, or listens to one."""
-    return any(
-        isinstance(node, TransformerModel | TransformerListener) for node in model_layers(pipe)
-    )
-
-
-def _has_setting(nlp: Language, name: str) -> bool:
-    """Whether the config of a component has a setting for the dtype; a `crf_ner` must."""
-    for block in model_blocks(nlp.get_pipe_config(name)):
-        if block["@architectures"].startswith("spacy-transformers.Tok2VecTransformer."):
-            if nlp.get_pipe_meta(name).factory == FACTORY:
-                raise InputError(
-                    f"[{name}] expected a transformer of spacy-crf-ner, such as {TRANSFORMER!r}, "
-                    f"got {block['@architectures']!r}, which has no setting for its dtype. "
-                    "Train it as a component `transformer` that this one listens to."
-                )
-            return False
-    return True
+    own = (node for node in model_layers(pipe) if node.name == "transformer")
+    return any(isinstance(shim, TorchShim) for node in own for shim in node.shims)

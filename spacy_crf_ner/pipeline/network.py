@@ -109,14 +109,14 @@ def forget_weights(model: Model[Any, Any]) -> None:
 def resize_output(model: Model[Any, Any], tags: int, like: int | None) -> None:
     """Give a model more tags, which are improbable; their weights are copies of a tag's, or 0."""
     with required("train"):
-        from ..ml.architectures import resize_output
+        from ..ml.network import resize_output
     resize_output(model, tags, like)
 
 
 def check_savable(pipes: Iterable[tuple[str, Any]]) -> None:
     """Raise InputError for components whose weights are too large to be saved."""
     with required("train"):
-        from ..ml.architectures import check_savable
+        from ..ml.network import check_savable
     for name, pipe in pipes:
         if isinstance(getattr(pipe, "model", None), Model):
             check_savable(name, pipe.model)

@@ -51,7 +51,7 @@ def trains_transformer(model: Model[Any, Any]) -> bool:
     return any(
         getattr(node, "_batch_id", None) is not None
         if isinstance(getattr(node, "upstream_name", None), str)
-        else node.name == "transformer"
+        else node.name == "transformer" and not node.attrs.get("frozen")
         for node in model.walk()
         if not isinstance(node, Tok2VecListener)
     )

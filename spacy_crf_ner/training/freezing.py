@@ -5,12 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from spacy.language import Language
-from spacy.pipeline import TrainablePipe
 
 from ..input_error import InputError
-from ..ml.mixed_precision import module_of
+from ..ml.shim import module_of
 from ..pipeline.lookup import model_layers
-from ..pipeline.spacy_internals import listeners
 
 Callback = Callable[[Language], None]
 
@@ -22,7 +20,7 @@ _EMBEDDINGS = re.compile(
 )
 
 
-def freeze_layers(component: str = "transformer", layers: int = 1) -> Callback:
+def freeze_layers(component: str = "ner", layers: int = 1) -> Callback:
     """Make `spacy-crf-ner.freeze_layers.v1`, for `[initialize.after_init]`.
 
     The embeddings and the lowest layers of a transformer keep their weights, and no gradients are
@@ -49,45 +47,6 @@ def freeze_layers(component: str = "transformer", layers: int = 1) -> Callback:
     return after_init
 
 
-def load_frozen(component: str = "transformer") -> Callback:
-    """Make `spacy-crf-ner.load_frozen.v1`, for `[initialize.before_init]`.
-
-    It loads the pretrained weights of a frozen transformer that is not sourced from a pipeline:
-    `spacy train` does not initialize frozen components.
-
-    Args:
-        component: The component with the transformer; the callback raises InputError without it,
-            and if a trained component, which learned with another transformer, listens to it.
-    """
-
-    def before_init(nlp: Language) -> None:
-        if _transformers(nlp, component):
-            return
-        _check_untrained_listeners(nlp, component)
-        if component not in nlp.disabled:
-            return
-        pipe: Any = nlp.get_pipe(component)
-        pipe.initialize(lambda: [], nlp=nlp)
-        for _, other in nlp.components:
-            pipe.find_listeners(other)  # to set their width
-
-    return before_init
-
-
-def _check_untrained_listeners(nlp: Language, component: str) -> None:
-    components = nlp.components  # also sourced ones, which are disabled meanwhile
-    for name, pipe in components[nlp.component_names.index(component) + 1 :]:
-        if not isinstance(pipe, TrainablePipe) or not pipe.model.has_dim("nO"):
-            continue
-        read = {upstream for upstream, factory, _ in listeners(pipe.model) if factory != "tok2vec"}
-        if not read.isdisjoint({"*", component}):
-            raise InputError(
-                f"[{name}] expected the transformer that it was trained with, got {component!r} "
-                f"with pretrained weights. Source both from one pipeline: [components.{component}] "
-                'source = "path/to/pipeline".'
-            )
-
-
 def _transformers(nlp: Language, component: str) -> list[Any]:
     """Find the Hugging Face modules with layers in a component."""
     if component not in nlp.component_names:
@@ -97,15 +56,14 @@ def _transformers(nlp: Language, component: str) -> list[Any]:
         )
     layers = model_layers(nlp.get_pipe(component))
     modules: list[Any] = [module_of(shim) for node in layers for shim in node.shims]
+    modules = [getattr(module, "transformer", module) for module in modules]
     return [each for each in modules if hasattr(getattr(each, "config", None), "num_hidden_layers")]
 
 
 def _freeze(module: Any, layers: int, component: str) -> None:
     """Turn off the gradients of the embeddings and the lowest layers."""
     size = module.config.num_hidden_layers
-    instead = (
-        "name the component in training.frozen_components and in training.annotating_components."
-    )
+    instead = "set frozen = true in the config of the transformer."
     if not 0 <= layers < size:
         raise InputError(
             f"freeze_layers: expected 0 or more layers, and fewer than the {size} layers of the "

@@ -123,7 +123,7 @@ class GroupedAdam(Optimizer):
     of 0.
     """
 
-    __slots__ = ["_at_zero", "_first_rates", "_steps", "groups"]
+    __slots__ = ["_at_zero", "_first_rates", "_matching", "_steps", "groups"]
 
     def __init__(
         self,
@@ -152,6 +152,7 @@ class GroupedAdam(Optimizer):
             ParameterGroup(f"training.optimizer.groups.{name}", settings)
             for name, settings in (groups or {}).items()
         ]
+        self._matching: dict[str, list[ParameterGroup]] = {}
         self._steps = self._at_zero = 0
         # Those of the schedules, until the first step of them.
         self._first_rates = [(each, each.learn_rate) for each in (self, *self.groups)]
@@ -182,10 +183,10 @@ class GroupedAdam(Optimizer):
             return super().__call__(key, weights, gradient, lr_scale=lr_scale)
 
     def update_together(self, parameters: dict[KeyT, nn.Parameter]) -> bool:
-        """Update the parameters of a module on a GPU, all of a group in a few kernels.
+        """Update the parameters of a module, all of a group in one call of torch.
 
         Args:
-            parameters: Parameters with gradients, which are not set to zero.
+            parameters: Parameters with gradients, which are changed, and not set to zero.
 
         Returns:
             Whether it did: not for other settings than those of Adam with decoupled decay, nor for
@@ -220,16 +221,22 @@ class GroupedAdam(Optimizer):
         """Apply the factors of a parameter to L2 and grad_clip; yield its learning rate factor."""
         before = self.L2, self.grad_clip
         factor = 1.0
-        for group in self.groups:
-            if group.names.search(key[1]):
-                group.matched = True
-                factor *= group.learn_rate
-                self.L2 *= group.L2
-                self.grad_clip *= group.grad_clip
+        for group in self._groups_of(key[1]):
+            factor *= group.learn_rate
+            self.L2 *= group.L2
+            self.grad_clip *= group.grad_clip
         try:
             yield factor
         finally:
             self.L2, self.grad_clip = before
+
+    def _groups_of(self, name: str) -> list[ParameterGroup]:
+        """Return the groups of a parameter."""
+        if name not in self._matching:
+            self._matching[name] = [each for each in self.groups if each.names.search(name)]
+            for group in self._matching[name]:
+                group.matched = True
+        return self._matching[name]
 
     def step_schedules(self) -> None:
         """Step the schedules, after an update of all parameters."""

@@ -120,7 +120,7 @@ def trained(tiny_transformer):
     }
     nlp.add_pipe("transformer", config={"model": shared})
     layer = {
-        "@architectures": "spacy-crf-ner.ConcatenateListeners.v1",
+        "@architectures": "spacy-crf-ner.ConcatenateVectors.v1",
         "*": {"transformer": LISTENER, "words": WORDS},
     }
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": layer}})
@@ -154,10 +154,10 @@ def test_shared_layer_gradient_includes_listeners_of_any_depth(order, kind):
     layers = [below, listener][::order]
     if kind == "nested":  # one layer has the first and the last of three listeners
         inner = dict(zip("ab", [listener, {**encoder, "tok2vec": below}]))
-        layers = [{"@architectures": "spacy-crf-ner.ConcatenateListeners.v1", "*": inner}, below][
+        layers = [{"@architectures": "spacy-crf-ner.ConcatenateVectors.v1", "*": inner}, below][
             ::order
         ]
-    both = {"@architectures": "spacy-crf-ner.ConcatenateListeners.v1", "*": dict(zip("ab", layers))}
+    both = {"@architectures": "spacy-crf-ner.ConcatenateVectors.v1", "*": dict(zip("ab", layers))}
     nlp = spacy.blank("en")
     nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": both}})
@@ -231,10 +231,10 @@ OTHER = {**LISTENER, "grad_factor": 0.5}
         ),
         (
             {
-                "@architectures": "spacy-crf-ner.ConcatenateListeners.v1",
+                "@architectures": "spacy-crf-ner.ConcatenateVectors.v1",
                 "*": {
                     "in": {
-                        "@architectures": "spacy-crf-ner.ConcatenateListeners.v1",
+                        "@architectures": "spacy-crf-ner.ConcatenateVectors.v1",
                         "*": {"t": OTHER},
                     },
                     "words": WORDS,
@@ -274,7 +274,7 @@ def test_replace_listeners_with_two_listeners_raises(trained, tmp_path):
         "transformer", config={"model": trained[0].config["components"]["transformer"]["model"]}
     )
     both = {
-        "@architectures": "spacy-crf-ner.ConcatenateListeners.v1",
+        "@architectures": "spacy-crf-ner.ConcatenateVectors.v1",
         "*": {"a": LISTENER, "b": LISTENER},
     }
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": both}})

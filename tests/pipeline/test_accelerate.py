@@ -121,7 +121,7 @@ def test_bf16_char_word_embed_is_close_to_float32(chars: str, tiny_transformer: 
     nlp.add_pipe("transformer", config={"model": {**model, "get_spans": WINDOWS}})
     words = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "chars": chars}
     parts = {"transformer": LISTENER, "words": words}
-    tok2vec = {"@architectures": "spacy-crf-ner.ConcatenateListeners.v1", "*": parts}
+    tok2vec = {"@architectures": "spacy-crf-ner.ConcatenateVectors.v1", "*": parts}
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": tok2vec}})
     nlp.initialize(lambda: make_examples(nlp))
     docs = [nlp.make_doc(text) for text in ("Tim Cook visited Hanoi.", "apple pie")]

@@ -1,1 +1,1 @@
-"""spacy-transformers' model with faster batching, exact alignment and inference dtypes."""
+"""Token vectors of a transformer of Hugging Face."""

@@ -8,34 +8,39 @@ import numpy as np
 from numpy.typing import NDArray
 from spacy.tokens import Doc
 from thinc.api import Model
-from thinc.types import Floats2d, Ragged
+from thinc.types import Floats2d
 
-from ...extras import required
-from ..checksummed import readable
+from ...input_error import InputError
 from ..onnx_layers import onnx_shim, split
 from ..onnx_shim import OnnxShim, no_backprop
-from .spans import SpanGetter
-from .windows import CPU, Wordpieces, align, batches, edges, pad
+from ..zero_width import without_marks
+from .spans import WINDOW, SpanGetter, sentence_windows
+from .subwords import CPU, POOLINGS, Subwords, divide
+from .tokenizer import Tokenizer
 
 
 def onnx_transformer(
-    get_spans: SpanGetter, pooling: Model[Ragged, Floats2d]
+    get_spans: SpanGetter | None = None, pooling: str = "mean"
 ) -> Model[list[Doc], list[Floats2d]]:
     """Build `spacy-crf-ner.OnnxTransformer.v1`, an exported transformer with its tokenizer.
 
     Args:
-        get_spans: The windows of docs that it reads.
-        pooling: From the hidden states of the wordpieces of a token to its vector.
+        get_spans: The windows of docs that it reads; None for those of `Transformer.v1`.
+        pooling: Which subwords of a token count: "mean" for all, "first" or "last".
 
     Returns:
         A layer from docs to one vector per token, (T, H) for each doc.
+
+    Raises:
+        InputError: For another pooling.
     """
+    if pooling not in POOLINGS:
+        raise InputError(f"pooling: expected one of {[*POOLINGS]}, got {pooling!r}.")
     return Model(
         "onnx_transformer",
-        partial(_forward, get_spans=get_spans),
-        layers=[pooling],
+        partial(_forward, get_spans=get_spans or sentence_windows(WINDOW), pooling=pooling),
         dims={"nO": None},
-        shims=[OnnxTransformerShim(tokenizer=(str, 0), max_length=(int, 0), pad_id=(int, 0))],
+        shims=[OnnxTransformerShim(content=(str, 0), longest=(int, 0), pad_id=(int, 0))],
     )
 
 
@@ -43,52 +48,34 @@ class OnnxTransformerShim(OnnxShim):
     """A transformer in ONNX Runtime.
 
     Args:
-        state: The network as bytes, "onnx"; the "tokenizer", as the library tokenizers stores it;
-            "max_length", the number of wordpieces of a window that are read; and "pad_id", the id
-            of a wordpiece for padding.
+        state: The network as bytes, "onnx", and the arguments of its `Tokenizer`.
         types: What the layer stores beside the network.
     """
 
     _tokenizer: tuple[str, Any] = ("", None)
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> Tokenizer:
         """The tokenizer. Raises InputError if the library is not installed."""
-        stored = self["tokenizer"]
-        if self._tokenizer[0] is not stored:
-            with required("runtime"):
-                from tokenizers import Tokenizer
-            with readable("a tokenizer"):
-                self._tokenizer = stored, Tokenizer.from_str(stored)
-        return self._tokenizer[1]
+        content = self["content"]
+        if self._tokenizer[0] is not content:
+            self._tokenizer = content, Tokenizer(content, self["pad_id"], self["longest"])
+        return self._tokenizer[1]  # type: ignore[no-any-return]
 
-    def tokenize(self, texts: list[str]) -> Wordpieces:
-        """Divide the texts of windows into wordpieces."""
-        longest = self["max_length"]
-        encoded = self.tokenizer.encode_batch(texts)
-        ids = [of_text.ids[:longest] for of_text in encoded]
-        characters = [pair for of_text in encoded for pair in of_text.offsets[:longest]]
-        starts, ends = np.array(characters, dtype=np.int64).reshape(-1, 2).T
-        flat = np.array([i for row in ids for i in row], dtype=np.int64)
-        return Wordpieces(
-            np.array([len(row) for row in ids]), flat, np.zeros_like(flat), starts, ends
-        )
-
-    def encode(self, wordpieces: Wordpieces) -> NDArray[np.float32]:
-        """Compute the hidden states of all wordpieces: (P, H)."""
-        lengths, firsts = wordpieces.lengths, edges(wordpieces.lengths)
+    def pool(self, subwords: Subwords) -> NDArray[np.float32]:
+        """Compute the vectors of tokens, (N, H); zeros for a token without subwords."""
         states = []
-        order = []
-        for windows in batches(lengths, CPU):
-            steps = np.arange(lengths[windows[0]])
-            mask = steps < lengths[windows, None]  # (B, T)
-            places = (firsts[windows, None] + steps)[mask]
-            ids = pad(wordpieces.ids[places], mask, self["pad_id"])
-            states.append(self.run(input_ids=ids, attention_mask=mask.astype(np.int64))[mask])
-            order.append(places)
-        hidden = np.empty((len(wordpieces.ids), states[0].shape[1]), dtype=np.float32)
-        hidden[np.concatenate(order)] = np.concatenate(states)
-        return hidden
+        for ids, mask, _ in subwords.batches:
+            mask = np.ones_like(ids) if mask is None else mask
+            states.append(self.run(input_ids=ids, attention_mask=mask))
+        rows = np.concatenate([each.reshape(-1, each.shape[-1]) for each in states])
+        pooled = np.zeros((len(subwords.firsts), rows.shape[1]), dtype=np.float32)
+        counts = np.diff(subwords.firsts, append=len(subwords.rows))
+        found = counts > 0
+        if found.any():
+            sums = np.add.reduceat(rows[subwords.rows], subwords.firsts[found])
+            pooled[found] = sums / counts[found, None].astype(np.float32)
+        return pooled
 
 
 def _forward(
@@ -97,22 +84,14 @@ def _forward(
     is_train: bool,
     *,
     get_spans: SpanGetter,
+    pooling: str,
 ) -> tuple[list[Floats2d], Callable[[Any], Any]]:
     backprop = no_backprop(model, is_train)
     shim: Any = onnx_shim(model)
-    windows = get_spans(docs)
-    texts = [span.text for of_doc in windows for span in of_doc]
-    vectors = model.ops.alloc2f(sum(map(len, docs)), model.get_dim("nO"))
-    if not texts:
+    tokenizer, read = shim.tokenizer, [*map(without_marks, docs)]
+    given = tokenizer.encode, tokenizer.longest, tokenizer.pad_id, CPU, pooling
+    subwords = divide(read, get_spans, *given)
+    if not subwords.batches:
+        vectors = model.ops.alloc2f(sum(map(len, docs)), model.get_dim("nO"))
         return split(model, vectors, docs), backprop
-
-    wordpieces = shim.tokenize(texts)
-    hidden = shim.encode(wordpieces)
-    tokens, aligned = align(docs, windows, wordpieces)
-    # Whitespace has no wordpiece: its vector stays zero.
-    found: Any = np.unique(tokens, return_counts=True)
-    present, lengths = map(model.ops.asarray1i, found)
-    if len(present):
-        of_tokens = Ragged(model.ops.asarray2f(hidden[aligned]), lengths)
-        vectors[present] = model.layers[0].predict(of_tokens)
-    return split(model, vectors, docs), backprop
+    return split(model, shim.pool(subwords), docs), backprop

@@ -1,4 +1,4 @@
-"""The number of subwords that a transformer can read at once."""
+"""The number of positions of a transformer."""
 
 from typing import Any
 
@@ -16,12 +16,3 @@ def max_positions(config: Any) -> int:
         return UNLIMITED
     is_shifted = any(family in config.model_type for family in SHIFTED)
     return n - (config.pad_token_id + 1) if is_shifted else n
-
-
-def limit_length(tokenizer: Any, config: Any) -> int:
-    """Let a tokenizer cut off what its transformer has no positions for; return the length.
-
-    Many tokenizers on the hub do not know the length, and others know a wrong one.
-    """
-    tokenizer.model_max_length = min(int(tokenizer.model_max_length), max_positions(config))
-    return int(tokenizer.model_max_length)

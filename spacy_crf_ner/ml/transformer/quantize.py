@@ -1,4 +1,4 @@
-"""A transformer that only predicts its last hidden state, in a lower precision."""
+"""A transformer that predicts in another dtype."""
 
 from copy import deepcopy
 from typing import Any, cast
@@ -11,40 +11,31 @@ from ...input_error import InputError
 from ..dtype import DTYPES, sharing_copy
 from ..onnx_export import OnnxModule
 from ..torch_internals import PackedLinear, has_packed_linear
-from .hf_internals import drop_pooler, feed_forward_with_gelu
+from .hf_internals import feed_forward_with_gelu
 
 
-def quantize_transformer(transformer: nn.Module, dtype: str) -> nn.Module:
-    """Make a module that computes only the last hidden state of a transformer.
+def quantize(encoder: Any, dtype: str) -> Any:
+    """Copy a `TransformerEncoder`, to predict in another dtype; the copy may share its weights.
 
     Args:
-        transformer: A model of the library transformers; the result may share its weights.
         dtype: One of `DTYPE_NAMES`, but not "auto".
+
+    Raises:
+        InputError: For int8 and a mix of layers.
     """
-    bare = sharing_copy(transformer)
-    drop_pooler(bare)
+    copied = sharing_copy(encoder)
     if dtype == "int8":
-        return Int8Transformer(bare)
+        if encoder.mix is not None:
+            raise InputError("dtype: int8 is for the last layer, got a mix. Choose another dtype.")
+        copied.transformer = Int8Transformer(copied.transformer)
+        return copied
     torch_dtype = DTYPES[dtype]
     if torch_dtype is not torch.float32:
-        bare = deepcopy(bare).to(torch_dtype)
-        on_cpu = next(bare.parameters()).device.type == "cpu"
+        copied = deepcopy(copied).to(torch_dtype)
+        on_cpu = next(copied.parameters()).device.type == "cpu"
         if on_cpu and torch_dtype is torch.bfloat16 and has_packed_linear():
-            _pack(bare)
-    return LastHiddenState(bare)
-
-
-class LastHiddenState(nn.Module):
-    """A transformer without its other outputs, such as attentions."""
-
-    def __init__(self, transformer: nn.Module) -> None:
-        super().__init__()
-        self.transformer = transformer
-
-    def forward(self, **inputs: Tensor) -> BaseModelOutput:
-        """Compute the last hidden state, (B, T, H) float32, of the transformer's inputs."""
-        output = self.transformer(**inputs, output_attentions=False, output_hidden_states=False)
-        return BaseModelOutput(last_hidden_state=output.last_hidden_state.float())
+            _pack(copied)
+    return copied
 
 
 def _pack(module: nn.Module) -> None:
@@ -69,19 +60,21 @@ class Int8Transformer(nn.Module):
         examples = {"input_ids": example, "attention_mask": example}
         self.onnx = OnnxModule(Positional(transformer), examples)
 
-    def forward(self, **inputs: Tensor) -> BaseModelOutput:
-        """Compute the last hidden state, (B, T, H) float32, of the transformer's inputs.
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None = None
+    ) -> BaseModelOutput:
+        """Compute the states of the last layer: (B, T, H) float32.
 
         Raises:
             InputError: For token types other than 0: the exported transformer takes none.
         """
-        types = inputs.pop("token_type_ids", None)
-        if types is not None and types.any():
+        if token_type_ids is not None:
             raise InputError(
                 "dtype: int8 is for transformers with one token type, got several. Choose "
                 "another dtype."
             )
-        hidden = self.onnx(**{name: given.long() for name, given in inputs.items()})
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        hidden = self.onnx(input_ids=input_ids, attention_mask=mask)
         return BaseModelOutput(last_hidden_state=cast(Any, hidden))
 
 

@@ -1,32 +1,72 @@
-"""The characters of the subwords of a slow tokenizer, such as PhoBERT's.
+"""Tokenizers that the library tokenizers does not have, such as PhoBERT's.
 
-A fast tokenizer returns the characters of each subword. For a slow one spacy-transformers compares
-strings, `H@@ à` with `Hà`. That misses subwords that are not in the vocabulary, such as those of an
-emoji, and mistakes an @ of the text for a continuation mark. Here each subword is found by its
-length in the word that the tokenizer made it from.
+Those do not say which characters a subword has. Here each word of a text is divided alone, and each
+subword is found by its length in the word.
 """
 
 import re
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-CONTINUES = "@@"  # at the end of a subword that is not the last of its word
+import numpy as np
+
+from .subwords import Encoded
+from .tokenizer import Tokenizer
+
+CONTINUES = "@@"  # at the end of a subword of PhoBERT that is not the last of its word
 # A word of PhoBERT's tokenizer, with the line feed after it.
 WORD = re.compile(r"\S+\n?")
 
 
-def offsets(tokenizer: Any, text: str) -> list[tuple[int, int]] | None:
-    """Find (first character, last + 1) of each subword; None if they do not make up the text.
+class SlowTokenizer(Tokenizer):
+    """A tokenizer of the library transformers.
 
-    Special subwords have (0, 0); those after the text are omitted.
+    Args:
+        tokenizer: A slow tokenizer.
+        longest: The subwords of a window at most, special ones included.
     """
-    found: list[tuple[int, int]] = []
-    for match in WORD.finditer(text):
-        subwords = tokenizer.tokenize(match[0])
-        spelled = [subword.removesuffix(CONTINUES) for subword in subwords[:-1]] + subwords[-1:]
-        if "".join(spelled) != match[0]:
-            return None
-        found += pairwise(accumulate(map(len, spelled), initial=match.start()))
-    # The special tokens in front of the text have no characters.
-    before = tokenizer.build_inputs_with_special_tokens([-1]).index(-1)
-    return [(0, 0)] * before + found
+
+    def __init__(self, tokenizer: Any, longest: int) -> None:
+        self._tokenizer = tokenizer
+        self.pad_id, self.longest = tokenizer.pad_token_id or 0, longest
+        self._kept, self._size = {}, 0
+
+    def encode(self, texts: Sequence[str]) -> list[Encoded]:
+        """Divide texts into subwords."""
+        return [self._encode(text) for text in texts]
+
+    def _encode(self, text: str) -> Encoded:
+        subwords, characters = [], []
+        for match in WORD.finditer(text):
+            found = self._tokenizer.tokenize(match[0])
+            subwords += found
+            characters += _characters(found, match)
+        ids = self._tokenizer.convert_tokens_to_ids(subwords)
+        whole = self._tokenizer.build_inputs_with_special_tokens(ids)
+        # The special subwords before and after the text have no characters.
+        before = self._tokenizer.build_inputs_with_special_tokens([-1]).index(-1)
+        after = len(whole) - before - len(ids)
+        pairs = [(0, 0)] * before + characters + [(0, 0)] * after
+        return Encoded(
+            np.array(whole, dtype=np.int32),
+            np.zeros(len(whole), dtype=np.int32),
+            np.array(pairs, dtype=np.int32).reshape(-1, 2),
+        )
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What the tokenizer saves: its files by their names."""
+        with TemporaryDirectory() as name:
+            self._tokenizer.save_pretrained(name)
+            return {each.name: each.read_bytes() for each in Path(name).iterdir()}
+
+
+def _characters(subwords: list[str], word: re.Match[str]) -> list[tuple[int, int]]:
+    """Find (first character, last + 1) of the subwords of a word; all of it if they differ."""
+    spelled = [subword.removesuffix(CONTINUES) for subword in subwords[:-1]] + subwords[-1:]
+    if "".join(spelled) != word[0]:
+        return [word.span()] * len(subwords)
+    return [*pairwise(accumulate(map(len, spelled), initial=word.start()))]

@@ -1,17 +1,19 @@
-"""The windows of docs that a transformer reads: span getters, as spacy-transformers has them."""
+"""The windows of a doc that a transformer reads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 from spacy.attrs import ORTH
 from spacy.pipeline import Sentencizer
 from spacy.strings import StringStore
-from spacy.tokens import Doc, Span
+from spacy.tokens import Doc
 
 from ...input_error import InputError
 
-SpanGetter = Callable[[Sequence[Doc]], list[list[Span]]]
+WINDOW = 128  # tokens, by default
+# From a doc to its windows: (first token, last token + 1) of each.
+SpanGetter = Callable[[Doc], list[tuple[int, int]]]
 # The ids of tokens that end a sentence. In numpy, a list of such large numbers is of float64.
 ENDS = np.array(
     [*map(StringStore().__getitem__, (*Sentencizer.default_punct_chars, "\n", "\n\n"))],
@@ -25,8 +27,15 @@ def strided_spans(window: int, stride: int) -> SpanGetter:
     Args:
         window: Tokens of a window.
         stride: Tokens between the starts of two windows.
+
+    Raises:
+        InputError: For numbers below 1, and for a stride that skips tokens.
     """
-    return partial(_of_docs, partial(_strided, window=window, stride=stride))
+    if not 1 <= stride <= window:
+        raise InputError(
+            f"get_spans: expected a stride from 1 to the window, got {stride} and {window}."
+        )
+    return partial(_strided, window=window, stride=stride)
 
 
 def sentence_windows(window: int) -> SpanGetter:
@@ -37,39 +46,33 @@ def sentence_windows(window: int) -> SpanGetter:
 
     Args:
         window: Tokens of a window at most.
+
+    Raises:
+        InputError: For a number below 1.
     """
     if window < 1:
         raise InputError(f"get_spans.window: expected a number of tokens from 1, got {window}.")
-    return partial(_of_docs, partial(_sentence_windows, window=window))
+    return partial(_sentence_windows, window=window)
 
 
 def sent_spans() -> SpanGetter:
     """Make `spacy-crf-ner.sent_spans.v1`: the sentences of docs, which must be set."""
-    return partial(_of_docs, lambda doc: list(doc.sents))
+    return _sentences
 
 
 def doc_spans() -> SpanGetter:
     """Make `spacy-crf-ner.doc_spans.v1`: docs as a whole."""
-    return partial(_of_docs, lambda doc: [doc[:]])
+    return _whole
 
 
-def _of_docs(spans: Callable[[Doc], list[Span]], docs: Sequence[Doc]) -> list[list[Span]]:
-    return [spans(doc) for doc in docs]
+def _strided(doc: Doc, window: int, stride: int) -> list[tuple[int, int]]:
+    starts = range(0, max(len(doc) - window, 0) + stride, stride)
+    return [(start, min(start + window, len(doc))) for start in starts]
 
 
-def _strided(doc: Doc, window: int, stride: int) -> list[Span]:
-    spans = []
-    for start in range(0, len(doc), stride):
-        is_last = start + stride > len(doc)
-        spans.append(doc[start:] if is_last else doc[start : start + window])
-        if start + window >= len(doc):
-            break
-    return spans
-
-
-def _sentence_windows(doc: Doc, window: int) -> list[Span]:
+def _sentence_windows(doc: Doc, window: int) -> list[tuple[int, int]]:
     if len(doc) <= window:
-        return [doc[:]] if len(doc) else []
+        return [(0, len(doc))]
     ends = np.flatnonzero(np.isin(doc.to_array(ORTH), ENDS)) + 1
     spans, start = [], 0
     while len(doc) - start > window:
@@ -79,6 +82,14 @@ def _sentence_windows(doc: Doc, window: int) -> list[Span]:
             end = following = int(before[-1])
         else:
             following -= window // 4
-        spans.append(doc[start:end])
+        spans.append((start, end))
         start = following
-    return [*spans, doc[start:]]
+    return [*spans, (start, len(doc))]
+
+
+def _sentences(doc: Doc) -> list[tuple[int, int]]:
+    return [(sent.start, sent.end) for sent in doc.sents]
+
+
+def _whole(doc: Doc) -> list[tuple[int, int]]:
+    return [(0, len(doc))]

@@ -8,18 +8,29 @@ that loads the bytes can allow this.
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import srsly
-from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForTextEncoding,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging
 
 from ...input_error import InputError
 from ..checksummed import readable, seal, unseal
 from ..stored_weights import build_without_weights, weights_from_bytes, weights_to_bytes
-from .spacy_transformers_internals import HFObjects, HFShim
+from .positions import max_positions
+from .slow_tokenizer import SlowTokenizer
+from .tokenizer import Tokenizer
 
 # The environment variable by which a process allows transformers that run code of their own.
 TRUST = "SPACY_CRF_NER_TRUST_REMOTE_CODE"
@@ -34,6 +45,18 @@ Files = dict[str, bytes]
 def trusts_remote_code() -> bool:
     """Return whether this process allows transformers that run code of their own."""
     return os.environ.get(TRUST) == "1"
+
+
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Let the library transformers show no progress bars: weights of a file load in a moment."""
+    were_shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if were_shown:
+            logging.enable_progress_bar()
 
 
 def check_no_code(settings: Any, where: str) -> None:
@@ -67,38 +90,75 @@ def _items(settings: Any) -> Iterator[tuple[str, Any]]:
             yield from _items(inner)
 
 
-def transformer_to_bytes(loaded: HFObjects) -> bytes:
-    """Write a transformer and its tokenizer; before they are loaded, their settings."""
-    if loaded.transformer is None:
-        own = loaded._init_tokenizer_config, loaded._init_transformer_config
-        return seal(srsly.msgpack_dumps({"settings": [dict(each) for each in own]}))
+def load(
+    name: str, tokenizer_config: dict[str, Any], transformer_config: dict[str, Any]
+) -> tuple[nn.Module, Tokenizer]:
+    """Load a pretrained transformer, in float32, and its tokenizer. No pickled weights are loaded.
+
+    Args:
+        name: Its folder, or its name on the hub.
+
+    Raises:
+        InputError: For one that cannot be loaded, or runs code of its own.
+    """
+    given = {"trust_remote_code": trusts_remote_code()}
+    try:
+        with no_progress_bars():
+            config = AutoConfig.from_pretrained(name, **given, **transformer_config)
+            tokenizer = AutoTokenizer.from_pretrained(
+                name, **{"use_fast": True, **tokenizer_config}, **given
+            )
+            transformer: Any = _auto_class(config).from_pretrained(
+                name, config=config, use_safetensors=True, **given
+            )
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the machine
+            raise
+        if "trust_remote_code" in str(error):
+            raise _runs_code(f"The transformer {name!r}") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(
+            f"transformer: expected a folder, or a name on the hub, of a transformer with weights "
+            f"as safetensors, got {name!r}, which fails with {reason[:300]}"
+        ) from error
+    return transformer.float(), _own_tokenizer(tokenizer, config)
+
+
+def _auto_class(config: Any) -> Any:
+    """Return the class that makes a transformer; of T5, its encoder."""
+    return AutoModelForTextEncoding if config.is_encoder_decoder else AutoModel
+
+
+def _own_tokenizer(tokenizer: Any, config: Any) -> Tokenizer:
+    """Convert a tokenizer of the library transformers.
+
+    Many on the hub do not know how many subwords the transformer reads, and others have a wrong
+    number.
+    """
+    longest = min(int(tokenizer.model_max_length), max_positions(config))
+    if not tokenizer.is_fast:
+        return SlowTokenizer(tokenizer, longest)
+    return Tokenizer(tokenizer.backend_tokenizer.to_str(), tokenizer.pad_token_id or 0, longest)
+
+
+def write(module: Any, tokenizer: Tokenizer) -> bytes:
+    """Write a transformer and its tokenizer, without the name of the folder it was loaded from."""
+    config = module.transformer.config.to_dict()
+    slow = isinstance(tokenizer, SlowTokenizer)
     content = {
-        "config": loaded.transformer.config.to_dict(),
-        "use_fast": loaded.tokenizer.is_fast,
-        "tokenizer": _tokenizer_files(loaded),
-        "weights": weights_to_bytes(loaded.transformer),
+        "config": json.dumps({k: config[k] for k in config if k != "_name_or_path"}, default=str),
+        "tokenizer": None if slow else tokenizer.state,
+        "files": tokenizer.files if isinstance(tokenizer, SlowTokenizer) else None,
+        "weights": weights_to_bytes(module),
     }
     return seal(srsly.msgpack_dumps(content))
 
 
-def _tokenizer_files(loaded: HFObjects) -> Files:
-    """Save a tokenizer, and return its files."""
-    tokenizer = loaded.tokenizer
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        if hasattr(tokenizer, "vocab_file"):  # it is copied from there, and may be gone
-            vocabulary = folder / tokenizer.vocab_files_names["vocab_file"]
-            vocabulary.write_bytes(loaded.vocab_file_contents)
-            tokenizer.vocab_file = str(vocabulary)
-        tokenizer.save_pretrained(name)
-        return {file.name: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-
-
-def transformer_from_bytes(data: bytes, shim: HFShim) -> HFObjects:
-    """Read what `transformer_to_bytes` wrote; weights are on the CPU.
+def read(data: bytes, build: Callable[[nn.Module], nn.Module]) -> tuple[nn.Module, Tokenizer]:
+    """Read what `write` wrote; weights are on the CPU.
 
     Args:
-        shim: The shim whose classes make the transformer and the tokenizer.
+        build: Makes the module from a transformer.
 
     Raises:
         InputError: For other bytes, for settings that run code, and for files whose names are not
@@ -106,44 +166,41 @@ def transformer_from_bytes(data: bytes, shim: HFShim) -> HFObjects:
     """
     with readable("a transformer and its tokenizer"):
         content = srsly.msgpack_loads(unseal(data))
-        if "settings" in content:
-            for settings in content["settings"]:
-                check_no_code(settings, "The settings of the transformer")
-            return HFObjects(None, None, None, *map(dict, content["settings"]))
         try:
-            return _read(content, shim)
+            return _read(content, build)
         except ValueError as error:
             if isinstance(error, InputError) or "trust_remote_code" not in str(error):
                 raise
             raise _runs_code("The stored transformer") from error
 
 
-def _read(content: dict[str, Any], shim: HFShim) -> HFObjects:
+def _read(
+    content: dict[str, Any], build: Callable[[nn.Module], nn.Module]
+) -> tuple[nn.Module, Tokenizer]:
     """Read a transformer; `trust_remote_code` is never asked for on the terminal."""
     trust = trusts_remote_code()
     given = {"trust_remote_code": trust, "local_files_only": not trust}
     weights = weights_from_bytes(content["weights"])
     with TemporaryDirectory() as name:
         folder = Path(name)
-        _write_config(content["config"], folder)
-        config = shim.config_cls.from_pretrained(folder / CONFIG, **given)
-        _write_tokenizer(content["tokenizer"], folder)
-        use_fast = content["use_fast"] is True
-        tokenizer = shim.tokenizer_cls.from_pretrained(name, use_fast=use_fast, **given)
-        longest = getattr(tokenizer, "model_max_length", None)
-        if not isinstance(tokenizer, PreTrainedTokenizerBase) or not isinstance(longest, int):
-            raise InputError(f"The stored tokenizer: {type(tokenizer).__name__} is no tokenizer.")
-        vocabulary = None
-        if hasattr(tokenizer, "vocab_file"):
-            vocabulary = (folder / tokenizer.vocab_files_names["vocab_file"]).read_bytes()
+        _write_config(json.loads(content["config"]), folder)
+        config = AutoConfig.from_pretrained(folder / CONFIG, **given)
+        if content["files"] is None:
+            tokenizer = Tokenizer(**content["tokenizer"])
+        else:
+            _write_tokenizer(content["files"], folder)
+            slow = AutoTokenizer.from_pretrained(name, use_fast=False, **given)
+            if not isinstance(slow, PreTrainedTokenizerBase):
+                raise InputError(f"The stored tokenizer: {type(slow).__name__} is no tokenizer.")
+            tokenizer = SlowTokenizer(slow, min(int(slow.model_max_length), max_positions(config)))
 
-    def build() -> Any:
-        return shim.model_cls.from_config(config, trust_remote_code=trust)
+    def made() -> nn.Module:
+        return build(_auto_class(config).from_config(config, trust_remote_code=trust))
 
-    build_without_weights(build, weights)
-    transformer = build()
-    transformer.load_state_dict(weights)
-    return HFObjects(tokenizer, transformer, vocabulary)
+    build_without_weights(made, weights)
+    module = made()
+    module.load_state_dict(weights)
+    return module, tokenizer
 
 
 def _write_config(settings: Any, folder: Path) -> None:
@@ -156,7 +213,8 @@ def _write_config(settings: Any, folder: Path) -> None:
                 f"The stored transformer: {key} is {value}, but at most {MAX_COUNT} is possible."
             )
     _check_tokenizer_class(settings)
-    srsly.write_json(folder / CONFIG, settings)
+    # srsly writes small numbers, such as an epsilon, as 0.
+    (folder / CONFIG).write_text(json.dumps(settings), encoding="utf-8")
 
 
 def _write_tokenizer(files: Files, folder: Path) -> None:

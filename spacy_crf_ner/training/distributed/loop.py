@@ -246,11 +246,11 @@ class Trainer:
         }
         for part in subdivide_batch(batch, T["accumulate_gradient"]):  # type: ignore[no-untyped-call]
             nlp.update(part, losses=losses, **settings)
-        if sum_gradients(nlp, self.group):
-            self._can_save = False
-            for name, pipe in nlp.pipeline:
-                if name not in T["frozen_components"] and getattr(pipe, "is_trainable", False):
-                    pipe.finish_update(self.optimizer)  # type: ignore[attr-defined]
+        sum_gradients(nlp, self.group)
+        self._can_save = False
+        for name, pipe in nlp.pipeline:
+            if name not in T["frozen_components"] and getattr(pipe, "is_trainable", False):
+                pipe.finish_update(self.optimizer)  # type: ignore[attr-defined]
         self.optimizer.step_schedules()
         self.progress.steps = place["step"] + 1
         self._can_save = True

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import torch
 from spacy.language import Language
-from thinc.api import Model, PyTorchGradScaler
+from thinc.api import Model
 from thinc.optimizers import KeyT
 from torch import Tensor, nn
 
 from ...input_error import InputError
-from ...ml.mixed_precision import module_of
-from ...ml.torch_layer import to_array, to_tensor
+from ...ml.device import to_array, to_tensor
+from ...ml.shim import module_of
 from ...pipeline.lookup import model_layers
 from .process_group import ProcessGroup
 
@@ -103,47 +103,24 @@ def broadcast_weights(nlp: Language, group: ProcessGroup) -> None:
         set_weights(nlp, group.broadcast(weights))
 
 
-def sum_gradients(nlp: Language, group: ProcessGroup) -> bool:
+def sum_gradients(nlp: Language, group: ProcessGroup) -> None:
     """Replace all gradients by their sums over ranks, in two collective calls.
 
     The loss of a batch is a sum over its docs, so N ranks with batches of b docs train like one
     process with batches of N * b docs. A rank without a gradient for some weights adds zeros.
-
-    If the gradients of a mixed precision module overflow in any rank, all ranks skip the step, as
-    torch.amp does with DistributedDataParallel. Otherwise the step would lack the docs of that
-    rank, and the scales would diverge.
-
-    Returns:
-        Whether to update the weights. If not, all gradients are zero.
     """
-    found, scalers = parameters(nlp), _grad_scalers(nlp)
+    if group.size == 1:
+        return
+    found = parameters(nlp)
     flags = [parameter.gradient is not None for parameter in found]
-    flags += [bool(scaler.found_inf) for scaler in scalers]
     counts = torch.tensor(flags, dtype=torch.float32, device=group.device)
     group.all_reduce(counts)
-    in_any_rank = [count > 0 for count in counts.tolist()]
-    overflowed = in_any_rank[len(found) :]
-    if group.size == 1 and not any(overflowed):
-        return True
-    gradients = [p.dense_gradient() for p, learns in zip(found, in_any_rank) if learns]
-    if any(overflowed):
-        for gradient in gradients:
-            gradient.zero_()
-        for scaler, flag in zip(scalers, overflowed):
-            scaler._found_inf = flag
-            scaler.update()  # type: ignore[no-untyped-call]
-    elif gradients:
+    gradients = [p.dense_gradient() for p, count in zip(found, counts.tolist()) if count]
+    if gradients:
         flat = torch.cat([gradient.reshape(-1).to(group.device) for gradient in gradients])
         group.all_reduce(flat)
         for gradient, part in zip(gradients, torch.split(flat, [d.numel() for d in gradients])):
             gradient.copy_(part.view_as(gradient))
-    return not any(overflowed)
-
-
-def _grad_scalers(nlp: Language) -> list[PyTorchGradScaler]:
-    """Find the gradient scalers of all components; thinc's shims have no public name for them."""
-    shims = (shim for _, layer in _layers(nlp) for shim in layer.shims)
-    return [shim._grad_scaler for shim in shims if hasattr(shim, "_grad_scaler")]
 
 
 def _layers(nlp: Language) -> Iterator[tuple[str, Model[Any, Any]]]:

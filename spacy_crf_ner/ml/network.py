@@ -1,4 +1,4 @@
-"""The registered architectures: from docs to the potentials of a CRF, or to encoded tokens.
+"""The network: from docs to the potentials of a CRF; and its recurrent encoder for any component.
 
 Axes: B docs, N tokens of the batch, one doc after the other, C tags.
 """
@@ -7,34 +7,27 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-import numpy as np
 import torch
 from spacy.tokens import Doc
-from thinc.api import ArgsKwargs, Model, chain
+from thinc.api import Model
 from thinc.types import Floats2d
 from torch import Tensor
 
 from ..crf import Chain
 from ..input_error import InputError
 from .bilstm_crf import BiLSTMCRF, BiLSTMCRFConfig, Encoder
-from .device import to_device
-from .mixed_precision import MixedPrecision, module_of
-from .torch_layer import (
-    init_from_vectors,
-    read_vectors,
-    shim_of,
-    to_tensor,
-    torch_layer,
-    write_vectors,
-)
-from .zero_width import chain_without_marks
+from .layer import Graph, Vectors, shim_of, torch_layer, width_of
+from .shim import MixedPrecision, TorchShim, module_of
 
 # A layer is one field of msgpack, of less than 4 GiB, with the files of its tokenizer.
 MAX_BYTES = 2**32 - 2**26
 
+Network = Model[list[Doc], Chain]
+Head = Model[list[Floats2d], Chain]
+
 
 def bilstm_crf(
-    tok2vec: Model[list[Doc], list[Floats2d]],
+    tok2vec: Vectors,
     rnn: str = "lstm",
     hidden_width: int = 200,
     depth: int = 1,
@@ -46,11 +39,11 @@ def bilstm_crf(
     mixed_precision: MixedPrecision = False,
     dtype: str | None = None,
     nO: int | None = None,
-) -> Model[list[Doc], Chain]:
+) -> Network:
     """Build `spacy-crf-ner.BiLSTMCRF.v1`: a recurrent encoder and a CRF over token vectors.
 
     Args:
-        tok2vec: A layer from docs to one vector per token, such as a listener to a transformer.
+        tok2vec: A layer from docs to one vector per token, such as a transformer.
         rnn: Recurrent encoder: "lstm", "gru", "rnn" or "none".
         hidden_width: Width of the recurrent encoder per direction.
         depth: Number of its layers.
@@ -77,23 +70,89 @@ def bilstm_crf(
     config = BiLSTMCRFConfig(
         rnn, hidden_width, depth, bidirectional, dropout, dense_width, decoder, skip
     )
-    head: Model[list[Floats2d], Chain] = torch_layer(
+    head: Head = Model(
         "bilstm_crf",
-        partial(BiLSTMCRF, config),
-        read_vectors,
-        _write_potentials,
-        init=partial(init_from_vectors, dims=("nI", "nO")),
-        nO=nO,
-        mixed_precision=mixed_precision,
-        dtype=dtype,
+        _forward_head,
+        dims={"nI": None, "nO": nO},
+        # Whether illegal tag sequences have no probability.
+        attrs={"dropout_rate": 0.0, "constrained": decoder == "crf"},
+        shims=[TorchShim(partial(BiLSTMCRF, config), mixed_precision, dtype)],
     )
-    head.attrs["constrained"] = decoder == "crf"  # illegal tag sequences have no probability
-    _pool_at_once(tok2vec)
-    return chain_without_marks(tok2vec, head)
+    return Model(
+        "crf_network",
+        _forward,
+        init=_init,
+        layers=[tok2vec, head],
+        refs={"tok2vec": tok2vec, "output_layer": head},
+        dims={"nO": nO},
+    )
+
+
+def _forward(model: Network, docs: list[Doc], is_train: bool) -> tuple[Chain, Callable[..., Any]]:
+    graph = Graph(model, docs, is_train)
+    head = model.get_ref("output_layer")
+    shim_of(head).module  # noqa: B018  # before other layers: an error if there are no weights
+    scores = _score_tags(graph, head, graph.vectors(model.get_ref("tok2vec")))
+    return _to_chain(graph, scores), lambda d: graph.backward(scores, d.scores) or docs
+
+
+def _forward_head(
+    model: Head, X: list[Floats2d], is_train: bool
+) -> tuple[Chain, Callable[[Chain], list[Floats2d]]]:
+    """Run the head alone, on vectors that do not learn from it."""
+    d_X: list[list[Floats2d]] = []
+    graph = Graph(model, X, is_train)
+    scores = _score_tags(graph, model, graph.add(None, X, d_X.append))
+
+    def backprop(d_scores: Chain) -> list[Floats2d]:
+        graph.backward(scores, d_scores.scores)
+        return d_X.pop()
+
+    return _to_chain(graph, scores), backprop
+
+
+def _score_tags(graph: Graph, head: Head, X: Tensor) -> tuple[Tensor, ...]:
+    """Compute the emissions (N, C), transitions (C, C), start and end (C,) from vectors (N, nI).
+
+    Raises:
+        InputError: For vectors of another width than those that the module was built for.
+    """
+    shim, expected = shim_of(head), head.get_dim("nI")
+    if len(X) and X.shape[1] != expected:
+        raise InputError(
+            f"{head.name}: expected token vectors of width {expected}, as in training, got "
+            f"{X.shape[1]}. If it listens to another component, that is not the one of the "
+            "training: call nlp.replace_listeners in that pipeline before you source from it."
+        )
+    # thinc's set_dropout_rate does not reach inside a torch module: pass the rate along.
+    lengths, rate = torch.from_numpy(graph.lengths), head.attrs["dropout_rate"]
+    return cast(tuple[Tensor, ...], graph.run(head, X.to(shim.device), lengths, rate))
+
+
+def _to_chain(graph: Graph, scores: tuple[Tensor, ...]) -> Chain:
+    # A copy: an optimizer changes the transitions in place, but predictions must not change. One
+    # for all: each copy from a GPU waits.
+    flat = torch.cat([each.detach().reshape(-1) for each in scores]).cpu()
+    parts = torch.split(flat, [each.numel() for each in scores])
+    emissions, transitions, start, end = (
+        part.view(each.shape).numpy() for part, each in zip(parts, scores)
+    )
+    return Chain(emissions, graph.lengths, transitions, start, end)
+
+
+def _init(model: Network, X: list[Doc] | None = None, Y: Any = None) -> None:
+    """Initialize the layers below, and build the module of the head, with new weights."""
+    tok2vec, head = model.get_ref("tok2vec"), model.get_ref("output_layer")
+    tok2vec.initialize(X=X)
+    width = width_of(tok2vec, X)
+    if width is not None:
+        head.set_dim("nI", width, force=True)
+    shim_of(head).build_module(nI=head.get_dim("nI"), nO=head.get_dim("nO"))
+    model.set_dim("nO", head.get_dim("nO"), force=True)
 
 
 def rnn_encoder(
-    tok2vec: Model[list[Doc], list[Floats2d]],
+    tok2vec: Vectors,
     rnn: str = "lstm",
     hidden_width: int = 200,
     depth: int = 1,
@@ -101,13 +160,13 @@ def rnn_encoder(
     dropout: float | None = None,
     mixed_precision: MixedPrecision = False,
     dtype: str | None = None,
-) -> Model[list[Doc], list[Floats2d]]:
+) -> Vectors:
     """Build `spacy-crf-ner.RNNEncoder.v1`: a recurrent encoder over token vectors, as a tok2vec.
 
     Any spaCy component can use it, such as a text classifier or a tagger.
 
     Args:
-        tok2vec: A layer from docs to one vector per token, such as a listener to a transformer.
+        tok2vec: A layer from docs to one vector per token, such as a transformer.
         rnn: Recurrent encoder: "lstm", "gru" or "rnn".
         hidden_width: Its width per direction.
         depth: Its number of layers.
@@ -123,31 +182,29 @@ def rnn_encoder(
     config = BiLSTMCRFConfig(rnn, hidden_width, depth, bidirectional, dropout)
     if rnn == "none":
         raise InputError("rnn: expected an encoder, got 'none'. Use the tok2vec below it instead.")
-    encoder: Model[list[Floats2d], list[Floats2d]] = torch_layer(
+    return torch_layer(
         "rnn_encoder",
-        partial(Encoder, config),
-        read_vectors,
-        write_vectors,
-        init=partial(init_from_vectors, dims=("nI",)),
+        _encode,
+        init=_init_encoder,
+        layers=[tok2vec],
+        shim=TorchShim(partial(Encoder, config), mixed_precision, dtype),
         nO=hidden_width * (1 + bidirectional),
-        mixed_precision=mixed_precision,
-        dtype=dtype,
     )
-    _pool_at_once(tok2vec)
-    model: Model[list[Doc], list[Floats2d]] = chain(tok2vec, encoder)
-    model.set_dim("nO", encoder.get_dim("nO"))
-    return model
 
 
-def _pool_at_once(tok2vec: Model[list[Doc], list[Floats2d]]) -> None:
-    """Let the listeners in a tok2vec pool a batch at once on a GPU."""
-    if any(layer.name == "trfs2arrays" for layer in tok2vec.walk()):
-        from .transformer.pooling import pool_at_once  # imports transformers
-
-        pool_at_once(tok2vec)
+def _encode(graph: Graph, layer: Vectors) -> Tensor:
+    X = graph.vectors(layer.layers[0]).to(shim_of(layer).device)
+    lengths, rate = torch.from_numpy(graph.lengths), layer.attrs["dropout_rate"]
+    return cast(Tensor, graph.run(layer, X, lengths, rate))
 
 
-def resize_output(model: Model[list[Doc], Chain], nO: int, like: int | None) -> None:
+def _init_encoder(model: Vectors, X: list[Doc] | None = None, Y: Any = None) -> None:
+    tok2vec = model.layers[0]
+    tok2vec.initialize(X=X)
+    shim_of(model).build_module(nI=width_of(tok2vec, X) or 0)
+
+
+def resize_output(model: Network, nO: int, like: int | None) -> None:
     """Add tags to an initialized model, nO in all; see `BiLSTMCRF.with_more_tags`."""
     head = model.get_ref("output_layer")
     shim = shim_of(head)
@@ -172,33 +229,3 @@ def check_savable(name: str, model: Model[Any, Any]) -> None:
                     f"[{name}] {node.name}: expected weights of at most 4 GiB, which is what a "
                     f"pipeline can store of a layer, got {size / 2**30:.1f} GiB. Use a smaller one."
                 )
-
-
-def _write_potentials(
-    model: Model[list[Floats2d], Chain],
-    inputs_outputs: tuple[list[Floats2d], tuple[Tensor, ...]],
-    is_train: bool,
-) -> tuple[Chain, Callable[[Chain], ArgsKwargs]]:
-    X, outputs = inputs_outputs
-    # A copy: an optimizer changes the transitions in place, but predictions must not change. One
-    # for all: each copy from a GPU waits.
-    flat = torch.cat([output.detach().reshape(-1) for output in outputs]).cpu()
-    parts = torch.split(flat, [output.numel() for output in outputs])
-    emissions, transitions, start, end = (
-        part.view(output.shape).numpy() for part, output in zip(parts, outputs)
-    )
-    lengths = np.array([len(x) for x in X], dtype=np.int64)
-    Y = Chain(emissions, lengths, transitions, start, end)
-
-    def backprop(dY: Chain) -> ArgsKwargs:
-        # The transitions of a softmax decoder are constants.
-        learned = [
-            (y, to_device(to_tensor(dy), y.device))
-            for y, dy in zip(outputs, dY.scores)
-            if y.requires_grad
-        ]
-        return ArgsKwargs(
-            args=([y for y, _ in learned],), kwargs={"grad_tensors": [dy for _, dy in learned]}
-        )
-
-    return Y, backprop

@@ -1,0 +1,260 @@
+"""The subwords of docs: windows of similar length in batches, and which subwords each token has.
+
+Axes: W windows of all docs, P their subwords, one window after the other, N tokens of all docs,
+A pairs of a token and one of its subwords, B windows of a batch, T subwords of the longest one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.attrs import IDX, LENGTH
+from spacy.tokens import Doc
+
+from .spans import SpanGetter
+
+Ints = NDArray[np.int64]
+POOLINGS = ("mean", "first", "last")
+
+
+class Encoded(NamedTuple):
+    """The subwords of a text, special ones included."""
+
+    ids: NDArray[np.int32]  # (n,)
+    types: NDArray[np.int32]  # (n,), the token types
+    characters: NDArray[np.int32]  # (n, 2): first and last + 1; equal for a special subword
+
+
+Encode = Callable[[Sequence[str]], list[Encoded]]
+
+
+class Batch(NamedTuple):
+    """Windows that a transformer reads together, as arrays or as tensors."""
+
+    ids: Any  # (B, T) int64
+    mask: Any  # (B, T) int64, 0 for padding; None for no padding
+    types: Any  # (B, T) int64; None if all are 0
+
+
+class Subwords(NamedTuple):
+    """The subwords of docs.
+
+    The states of all batches, one after the other and with padding, have a row for each subword.
+    """
+
+    batches: list[Batch]
+    rows: Any  # (A,) int64, the rows of the subwords of each token, in the order of tokens
+    firsts: Any  # (N,) int64, the first of the pairs of each token; it may have none
+
+
+class BatchLimits(NamedTuple):
+    """The maximum size of a batch, in subwords; a longer window is a batch of its own.
+
+    Each batch reads all weights from memory, which takes as long as computing some padding.
+    """
+
+    subwords: int  # including padding
+    padding: int
+
+
+CPU = BatchLimits(2048, 85)  # a batch costs as much as 85 subwords
+CPU_BF16 = BatchLimits(2048, 120)  # a batch costs 260, but then over a tenth would be padding
+GPU = BatchLimits(32768, 1365)
+
+
+class Window(NamedTuple):
+    """A part of a doc.
+
+    Attributes:
+        doc: The number of the doc.
+        start: Its first token.
+        end: The token after its last.
+        character: Its first character, counted over all docs.
+        text: Its text.
+    """
+
+    doc: int
+    start: int
+    end: int
+    character: int
+    text: str
+
+
+class Texts(NamedTuple):
+    """Docs as texts. Characters are counted over all docs, each of which ends with a space more."""
+
+    texts: list[str]
+    first_characters: Ints  # (docs + 1,)
+    first_tokens: Ints  # (docs + 1,)
+    starts: Ints  # (N,), the first character of each token
+    ends: Ints  # (N,), the character after its last
+
+    def window(self, doc: int, start: int, end: int) -> Window:
+        """Return a part of a doc, which has tokens."""
+        token, base = self.first_tokens[doc], self.first_characters[doc]
+        begin, stop = self.starts[token + start], self.ends[token + end - 1]
+        text = self.texts[doc]
+        if begin > base or stop < base + len(text):
+            text = text[begin - base : stop - base]
+        return Window(doc, start, end, int(begin), text)
+
+
+def read_texts(docs: Sequence[Doc]) -> Texts:
+    """Read the texts of docs, and where their tokens are."""
+    texts = [doc.text for doc in docs]
+    columns = [doc.to_array([IDX, LENGTH]).astype(np.int64).reshape(-1, 2) for doc in docs]
+    first_characters = edges([len(text) + 1 for text in texts])
+    first_tokens = edges([len(doc) for doc in docs])
+    within = np.concatenate([*columns, np.zeros((0, 2), dtype=np.int64)])
+    starts = within[:, 0] + np.repeat(first_characters[:-1], np.diff(first_tokens))
+    return Texts(texts, first_characters, first_tokens, starts, starts + within[:, 1])
+
+
+def divide(
+    docs: Sequence[Doc],
+    get_spans: SpanGetter,
+    encode: Encode,
+    longest: int,
+    pad_id: int,
+    limits: BatchLimits,
+    pooling: str = "mean",
+) -> Subwords:
+    """Divide docs into subwords, in batches for a transformer.
+
+    A window with more subwords than the transformer reads is divided into two, and a token with
+    more is cut.
+
+    Args:
+        longest: The subwords of a window at most.
+        pad_id: The id of padding.
+        pooling: Which subwords of a token count: all, for their "mean", the "first" or the "last".
+    """
+    texts = read_texts(docs)
+    windows = [
+        texts.window(i, start, end)
+        for i, doc in enumerate(docs)
+        for start, end in get_spans(doc)
+        if end > start
+    ]
+    pairs = list(_encode(texts, windows, encode, longest))
+    lengths = np.array([len(encoded.ids) for _, encoded in pairs], dtype=np.int64)
+    ids, types, characters = (
+        np.concatenate([each[i] for _, each in pairs]) if pairs else np.zeros((0, 2)[: 1 + i // 2])
+        for i in range(3)
+    )
+    begins = np.repeat([window.character for window, _ in pairs], lengths).astype(np.int64)
+    cells, batches = _batch(lengths, ids, types if types.any() else None, pad_id, limits)
+    tokens, subwords = align(texts, begins + characters[:, 0], begins + characters[:, 1])
+    counts = np.bincount(tokens, minlength=len(texts.starts))
+    firsts = edges(counts)
+    if pooling != "mean":
+        chosen = firsts[:-1] if pooling == "first" else firsts[1:] - 1
+        subwords, counts = subwords[chosen[counts > 0]], np.minimum(counts, 1)
+        firsts = edges(counts)
+    return Subwords(batches, cells[subwords], firsts[:-1])
+
+
+def _encode(
+    texts: Texts, windows: list[Window], encode: Encode, longest: int
+) -> Iterator[tuple[Window, Encoded]]:
+    """Yield windows of at most so many subwords."""
+    for window, encoded in zip(windows, encode([window.text for window in windows])):
+        if len(encoded.ids) <= longest:
+            yield window, encoded
+        elif window.end - window.start == 1:
+            yield window, Encoded(*(each[:longest] for each in encoded))
+        else:
+            middle = (window.start + window.end) // 2
+            parts = (window.start, middle), (middle, window.end)
+            yield from _encode(
+                texts, [texts.window(window.doc, *part) for part in parts], encode, longest
+            )
+
+
+def _batch(
+    lengths: Ints, ids: Any, types: Any | None, pad_id: int, limits: BatchLimits
+) -> tuple[Ints, list[Batch]]:
+    """Return the row of each subword (P,) in the states of all batches, and the batches."""
+    firsts, cells, made, size = edges(lengths), np.empty(len(ids), dtype=np.int64), [], 0
+    for windows in batches(lengths, limits):
+        steps = np.arange(lengths[windows[0]])
+        mask = steps < lengths[windows, None]  # (B, T)
+        places = (firsts[windows, None] + steps)[mask]
+        cells[places] = size + np.flatnonzero(mask)
+        size += mask.size
+        made.append(
+            Batch(
+                pad(ids[places], mask, pad_id),
+                None if mask.all() else mask.astype(np.int64),
+                None if types is None else pad(types[places], mask, 0),
+            )
+        )
+    return cells, made
+
+
+def batches(lengths: Ints, limits: BatchLimits) -> Iterator[Ints]:
+    """Divide windows of (W,) subwords into batches of similar length, the longest first.
+
+    Yields:
+        The windows of each batch, the longest first.
+    """
+    if not len(lengths):
+        return
+    order = np.argsort(-lengths, kind="stable")
+    begin, padding = 0, 0
+    falling = lengths[order].tolist()
+    for i, length in enumerate(falling):
+        padding += falling[begin] - length
+        if (i + 1 - begin) * falling[begin] > limits.subwords or padding > limits.padding:
+            if i > begin:
+                yield order[begin:i]
+            begin, padding = i, 0
+    yield order[begin:]
+
+
+def align(texts: Texts, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Pair each token with the subwords that overlap it.
+
+    Some tokenizers add the space before a word to its first subword: spaces at the edges of a
+    subword do not count, unless it has nothing else. So a token never gets its neighbour's.
+
+    Args:
+        starts: (P,), the first character of each subword, counted over all docs.
+        ends: (P,), the character after its last; for a special one, its start.
+
+    Returns:
+        Token (A,) and subword (A,) of each pair, ordered by token.
+    """
+    joined = " ".join(texts.texts) + " "
+    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    is_space = SPACES[np.minimum(codes, len(SPACES) - 1)]
+    places = np.arange(len(codes))
+    following = np.minimum.accumulate(np.where(is_space, len(codes), places)[::-1])[::-1]
+    before = np.maximum.accumulate(np.where(is_space, -1, places))
+    own = starts < ends
+    seen = following[starts], before[ends - 1] + 1
+    starts, ends = np.where(own & (seen[0] < seen[1]), seen, (starts, ends))
+    first = np.searchsorted(texts.ends, starts, side="right")
+    last = np.searchsorted(texts.starts, ends, side="left")
+    counts = np.where(own, (last - first).clip(0), 0)
+    subwords = np.repeat(np.arange(len(counts)), counts)
+    tokens = np.repeat(first - edges(counts)[:-1], counts) + np.arange(len(subwords))
+    order = np.argsort(tokens, kind="stable")
+    return tokens[order], subwords[order]
+
+
+# Whether a character is a space, by its number; the last one stands for all after it.
+SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
+
+
+def pad(flat: Any, mask: NDArray[np.bool_], fill: int) -> Ints:
+    """Put numbers where a mask is True, and `fill` elsewhere."""
+    padded = np.full(mask.shape, fill, dtype=np.int64)
+    padded[mask] = flat
+    return padded
+
+
+def edges(lengths: Any) -> Ints:
+    """Return the starts of consecutive parts, and the end of the last one."""
+    return np.append(0, np.cumsum(lengths)).astype(np.int64)
