@@ -104,7 +104,7 @@ demo test-gpu: STEPS := 3
 	@$(PYTHON) -m venv .venv-lowest
 	@.venv-lowest/bin/python -m pip install -qq --constraint constraints.txt pip
 	@.ci/pip-install .venv-lowest/bin/python --constraint constraints-lowest.txt torch
-	@.ci/pip-install .venv-lowest/bin/python --constraint constraints-lowest.txt --editable ".[test]"
+	@.ci/pip-install .venv-lowest/bin/python --constraint constraints-lowest.txt --editable ".[test, spacy-transformers]"
 	@touch $@
 
 # PYTHON_RUNTIME is python3.13 of pyenv, if it has one, else that of PATH.
