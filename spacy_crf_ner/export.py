@@ -190,7 +190,7 @@ class _Export:
         from .ml.onnx_states import transformer_state
 
         self.has_transformer = True
-        settings = {name: block[name] for name in ("get_spans", "pooling") if name in block}
+        settings: Block = {name: block[name] for name in ("get_spans", "pooling") if name in block}
         made = onnx_transformer(**registry.resolve({"of": settings})["of"])
         made.set_dim("nO", layer.get_dim("nO"))
         onnx_shim(made).state = transformer_state(layer, self.int8)

@@ -6,10 +6,12 @@ from unicodedata import normalize
 import spacy
 from spacy.language import Language
 
+from pipelines import add_shared
 from spacy_crf_ner import data
 
 ROOT = Path(__file__).parents[1]
 TEXT = "Chủ tịch Nguyễn Văn A thăm Hà Nội"
+SPANS = {"@misc": "spacy-crf-ner.strided_spans.v1", "window": 128, "stride": 96}
 # Each word is built up from its letters, from left to right.
 KNOWN = ["Hà_Nội", "Hà", "thăm", "Nguyễn", "Văn"]
 
@@ -50,16 +52,6 @@ def make_phobert(folder: Path) -> str:
 
 def make_over_phobert(phobert: str) -> Language:
     nlp = data.blank_pipeline("vi", segment=False)
-    model = {
-        "@architectures": "spacy-crf-ner.TransformerModel.v1",
-        "name": phobert,
-        "get_spans": {
-            "@span_getters": "spacy-transformers.strided_spans.v1",
-            "window": 128,
-            "stride": 96,
-        },
-        "tokenizer_config": {"use_fast": True},
-    }
-    nlp.add_pipe("transformer", config={"model": model})
+    add_shared(nlp, phobert, get_spans=SPANS)
     nlp.initialize()
     return nlp

@@ -16,18 +16,12 @@ TOK2VEC = {
     "subword_features": True,
 }
 
-LISTENER = {
-    "@architectures": "spacy-transformers.TransformerListener.v1",
-    "grad_factor": 1.0,
-    "upstream": "*",
-    "pooling": {"@layers": "reduce_mean.v1"},
-}
+# To the transformer of `make_tiny_transformer`.
+LISTENER = {"@architectures": "spacy.Tok2VecListener.v1", "width": 16, "upstream": "*"}
 
 OWN_TRANSFORMER = {
-    "@architectures": "spacy-crf-ner.Tok2VecTransformer.v1",
-    "get_spans": {"@span_getters": "spacy-transformers.doc_spans.v1"},
-    "tokenizer_config": {},
-    "pooling": {"@layers": "reduce_mean.v1"},
+    "@architectures": "spacy-crf-ner.Transformer.v1",
+    "get_spans": {"@misc": "spacy-crf-ner.doc_spans.v1"},
 }
 
 SENTENCES = [
@@ -131,19 +125,21 @@ def ents(doc):
     return [(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents]
 
 
-def listening(factory, upstream="*", tiny_transformer=None):
-    """A pipeline whose crf_ner listens to a tok2vec or a transformer."""
+def add_shared(nlp, transformer, **settings):
+    """Add a component with the transformer of a folder, which others can listen to."""
+    model = {**OWN_TRANSFORMER, "name": transformer, **settings}
+    return nlp.add_pipe("tok2vec", config={"model": model})
+
+
+def listening(kind, upstream="*", tiny_transformer=None):
+    """A pipeline whose crf_ner listens to a component: a CNN ("tok2vec"), or a transformer."""
     nlp = spacy.blank("en")
-    if factory == "tok2vec":
+    width = 96
+    if kind == "tok2vec":
         nlp.add_pipe("tok2vec")
-        layer = {"@architectures": "spacy.Tok2VecListener.v1", "width": 96, "upstream": upstream}
     else:
-        nlp.add_pipe("transformer", config={"model": {"name": tiny_transformer}})
-        layer = {
-            "@architectures": "spacy-transformers.TransformerListener.v1",
-            "grad_factor": 1.0,
-            "upstream": upstream,
-            "pooling": {"@layers": "reduce_mean.v1"},
-        }
+        width = 16
+        add_shared(nlp, tiny_transformer)
+    layer = {**LISTENER, "width": width, "upstream": upstream}
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": layer}})
     return nlp

@@ -8,11 +8,16 @@ import spacy
 from spacy.language import Language
 
 from overlapping import TEXT, make_overlapping
-from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, TOK2VEC, make_examples
+from pipelines import (
+    LISTENER,
+    OWN_TRANSFORMER,
+    SENTENCES,
+    TOK2VEC,
+    add_shared,
+    make_examples,
+)
 from spacy_crf_ner.export import export_pipeline
 
-SPANS = {"@span_getters": "spacy-transformers.doc_spans.v1"}
-SHARED = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "get_spans": SPANS}
 CHARACTERS = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "word_rows": 50}
 
 
@@ -20,7 +25,7 @@ def untrained(tok2vec: dict[str, Any], transformer: str | None = None) -> Langua
     """A pipeline with random weights; transformer: the folder of one that it listens to."""
     nlp = spacy.blank("en")
     if transformer is not None:
-        nlp.add_pipe("transformer", config={"model": {**SHARED, "name": transformer}})
+        add_shared(nlp, transformer)
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": tok2vec}})
     spacy.util.fix_random_seed(0)
     nlp.initialize(lambda: make_examples(nlp))

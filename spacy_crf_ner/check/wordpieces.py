@@ -77,9 +77,7 @@ def load_tokenizer(
     from transformers import AutoConfig, AutoTokenizer  # takes seconds
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(  # type: ignore[no-untyped-call]
-            name, **tokenizer_config
-        )
+        tokenizer = AutoTokenizer.from_pretrained(name, **tokenizer_config)
         positions = max_positions(AutoConfig.from_pretrained(name))
     except (OSError, ValueError, ImportError) as error:
         got = str(error).strip().split("\n")[0].rstrip(".")

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from ..input_error import InputError
+from .arrays import to_tensor
 from .bilstm_crf import flatten_weights
-from .device import to_device, to_tensor
+from .device import to_device
 from .dropout import fast_dropout
 from .layer import Graph, Vectors, shim_of, torch_layer
 from .shim import TorchShim

@@ -18,7 +18,8 @@ from thinc.api import Model
 from thinc.types import Floats2d, Ints1d
 from torch import Tensor
 
-from .device import to_array, to_device, to_tensor
+from .arrays import to_array, to_tensor
+from .device import to_device
 from .shim import TorchShim
 from .torch_internals import multiply, norms, zero
 from .zero_width import has_listener, without_marks
@@ -61,6 +62,7 @@ def torch_layer(
 def forward(
     model: Vectors, docs: list[Doc], is_train: bool
 ) -> tuple[list[Floats2d], Callable[[list[Floats2d]], list[Doc]]]:
+    """Run a layer alone: its token vectors by doc, and the callback for their gradient."""
     graph = Graph(model, docs, is_train)
     Y = graph.vectors(model)
 
@@ -107,14 +109,14 @@ class Graph:
 
     Args:
         root: The outermost layer.
-        docs: The batch.
+        docs: The batch; if vectors are added by `add`, any sequences of as many items.
         is_train: Whether to record what a backward pass needs.
 
     Attributes:
         lengths: (B,) int64, the tokens of each doc.
     """
 
-    def __init__(self, root: Model[Any, Any], docs: Sequence[Doc], is_train: bool) -> None:
+    def __init__(self, root: Model[Any, Any], docs: Sequence[Any], is_train: bool) -> None:
         self.root, self.docs, self.is_train = root, docs, is_train
         self.lengths = np.array([len(doc) for doc in docs], dtype=np.int64)
         self._shims: dict[int, TorchShim] = {}
@@ -172,7 +174,7 @@ class Graph:
                 self._backward_scaled(Ys, dYs)
             else:
                 torch.autograd.backward(Ys, dYs)
-        for layer, X, backprop in sorted(self._foreign, key=self._turn):
+        for _, X, backprop in sorted(self._foreign, key=self._turn):
             dX = torch.zeros_like(X) if X.grad is None else X.grad
             backprop(self.root.ops.unflatten(to_array(dX), cast(Ints1d, self.lengths)))
 

@@ -91,9 +91,14 @@ def bilstm_crf(
 def _forward(model: Network, docs: list[Doc], is_train: bool) -> tuple[Chain, Callable[..., Any]]:
     graph = Graph(model, docs, is_train)
     head = model.get_ref("output_layer")
-    shim_of(head).module  # noqa: B018  # before other layers: an error if there are no weights
+    _ = shim_of(head).module  # before other layers: an error if there are no weights
     scores = _score_tags(graph, head, graph.vectors(model.get_ref("tok2vec")))
-    return _to_chain(graph, scores), lambda d: graph.backward(scores, d.scores) or docs
+
+    def backprop(d_scores: Chain) -> list[Doc]:
+        graph.backward(scores, d_scores.scores)
+        return docs
+
+    return _to_chain(graph, scores), backprop
 
 
 def _forward_head(

@@ -11,9 +11,16 @@ from thinc.api import Optimizer, Shim, get_torch_default_device
 from torch import Tensor, nn
 
 from ..input_error import InputError
+from .arrays import to_array, to_tensor
 from .checksummed import readable, seal, unseal
-from .device import to_array, to_tensor
-from .dtype import DTYPES, cast_recurrent, check_available, check_dtype, fastest_dtype, largest_weight
+from .dtype import (
+    DTYPES,
+    cast_recurrent,
+    check_available,
+    check_dtype,
+    fastest_dtype,
+    largest_weight,
+)
 from .memory import limit_kernel_cache, return_free_memory
 from .stored_weights import build_without_weights, weights_from_bytes, weights_to_bytes
 from .threads import use_one_thread_after_fork

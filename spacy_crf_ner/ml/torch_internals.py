@@ -2,8 +2,8 @@
 
 - `torch.ops.mkldnn._reorder_linear_weight` and `_linear_pointwise`: oneDNN's linear layer with
   packed weights. Without them, linear layers stay `nn.Linear`: bfloat16 is slower by an eighth.
-- `torch._foreach_norm`, `_foreach_lerp_`, `_foreach_mul_` and `_foreach_zero_`: many tensors in few kernels.
-  Without them, in one for each.
+- `torch._foreach_norm`, `_foreach_lerp_`, `_foreach_mul_` and `_foreach_zero_`: many tensors in few
+  kernels. Without them, in one for each.
 - `torch.cpu.get_capabilities`: the instruction sets of the CPU. Without it, "auto" is float32.
 """
 

@@ -10,8 +10,8 @@ from thinc.optimizers import KeyT
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from ..ml.arrays import to_array, to_tensor
 from ..ml.torch_internals import lerp, norms
-from ..ml.device import to_array, to_tensor
 
 # For smaller arrays, a call to torch takes more time than it saves.
 MIN_FUSED_SIZE = 2**15

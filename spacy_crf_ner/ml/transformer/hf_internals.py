@@ -4,8 +4,6 @@
   GELU is a separate pass.
 """
 
-from typing import Any
-
 import torch.nn.functional as F
 from torch import nn
 

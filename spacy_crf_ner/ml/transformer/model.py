@@ -14,11 +14,11 @@ from spacy.util import SimpleFrozenDict
 from torch import Tensor, nn
 
 from ...input_error import InputError
-from ..device import to_device, to_tensor
+from ..arrays import to_tensor
+from ..device import to_device
 from ..dropout import use_fast_dropout
 from ..layer import Graph, Vectors, shim_of, torch_layer
 from ..memory import limit_kernel_cache
-from ..require import require
 from ..shim import MixedPrecision, TorchShim
 from .quantize import quantize
 from .spans import WINDOW, SpanGetter, sentence_windows
@@ -41,14 +41,15 @@ class TransformerEncoder(nn.Module):
     Source of the mix: Peters et al. (2018), "Deep contextualized word representations".
     """
 
-    def __init__(self, transformer: nn.Module, layers: str, is_frozen: bool) -> None:
+    transformer: Any
+
+    def __init__(self, transformer: Any, layers: str, is_frozen: bool) -> None:
         super().__init__()
         self.transformer, self.is_frozen = transformer, is_frozen
-        config: Any = transformer.config
         transformer.pooler = None  # a layer over the first subword that only classifiers read
         self.mix: nn.Parameter | None = None
         if layers == "mix":
-            self.mix = nn.Parameter(torch.zeros(config.num_hidden_layers + 1))
+            self.mix = nn.Parameter(torch.zeros(transformer.config.num_hidden_layers + 1))
         if is_frozen:
             transformer.requires_grad_(False)
         use_fast_dropout(transformer)
@@ -58,7 +59,7 @@ class TransformerEncoder(nn.Module):
     @property
     def nO(self) -> int:
         """The width of the vectors, H."""
-        return int(cast(Any, self.transformer).config.hidden_size)
+        return int(self.transformer.config.hidden_size)
 
     def train(self, mode: bool = True) -> Self:
         """Switch to training; a frozen transformer stays in evaluation."""
@@ -88,7 +89,8 @@ class TransformerEncoder(nn.Module):
             return cast(Tensor, self.transformer(**inputs).last_hidden_state)
         states = self.transformer(**inputs, output_hidden_states=True).hidden_states
         weights = self.mix.softmax(0)
-        return sum(weight * state for weight, state in zip(weights, states, strict=True))
+        mixed = (weight * state for weight, state in zip(weights, states, strict=True))
+        return cast(Tensor, sum(mixed))
 
 
 class TransformerShim(TorchShim):

@@ -27,7 +27,7 @@ def quantize(encoder: Any, dtype: str) -> Any:
     if dtype == "int8":
         if encoder.mix is not None:
             raise InputError("dtype: int8 is for the last layer, got a mix. Choose another dtype.")
-        copied.transformer = Int8Transformer(copied.transformer)
+        copied.transformer = Int8Transformer(cast(nn.Module, copied.transformer))
         return copied
     torch_dtype = DTYPES[dtype]
     if torch_dtype is not torch.float32:

@@ -50,13 +50,14 @@ def trusts_remote_code() -> bool:
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
     """Let the library transformers show no progress bars: weights of a file load in a moment."""
-    were_shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    untyped: Any = logging
+    were_shown = untyped.is_progress_bar_enabled()
+    untyped.disable_progress_bar()
     try:
         yield
     finally:
         if were_shown:
-            logging.enable_progress_bar()
+            untyped.enable_progress_bar()
 
 
 def check_no_code(settings: Any, where: str) -> None:

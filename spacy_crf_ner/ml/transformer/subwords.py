@@ -139,11 +139,11 @@ def divide(
     ]
     pairs = list(_encode(texts, windows, encode, longest))
     lengths = np.array([len(encoded.ids) for _, encoded in pairs], dtype=np.int64)
-    ids, types, characters = (
-        np.concatenate([each[i] for _, each in pairs]) if pairs else np.zeros((0, 2)[: 1 + i // 2])
-        for i in range(3)
-    )
-    begins = np.repeat([window.character for window, _ in pairs], lengths).astype(np.int64)
+    if not pairs:
+        nothing = np.zeros(0, dtype=np.int64)
+        return Subwords([], nothing, np.zeros(len(texts.starts), dtype=np.int64))
+    ids, types, characters = (np.concatenate(each) for each in zip(*(each for _, each in pairs)))
+    begins = np.repeat([window.character for window, _ in pairs], lengths)
     cells, batches = _batch(lengths, ids, types if types.any() else None, pad_id, limits)
     tokens, subwords = align(texts, begins + characters[:, 0], begins + characters[:, 1])
     counts = np.bincount(tokens, minlength=len(texts.starts))

@@ -10,7 +10,7 @@ from thinc.optimizers import KeyT
 from torch import Tensor, nn
 
 from ...input_error import InputError
-from ...ml.device import to_array, to_tensor
+from ...ml.arrays import to_array, to_tensor
 from ...ml.shim import module_of
 from ...pipeline.lookup import model_layers
 from .process_group import ProcessGroup
