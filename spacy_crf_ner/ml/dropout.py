@@ -14,9 +14,11 @@ def fast_dropout(X: Tensor, rate: float, training: bool) -> Tensor:
     training of MiniLM. Here 64 random bits decide about four elements, so the rate is a multiple of
     2^-16 there.
     """
+    if not training:
+        return X
     cut = round(rate * 2**BITS)
-    if not training or X.device.type != "cpu" or not 0 < cut < 2**BITS:
-        return F.dropout(X, rate, training)
+    if X.device.type != "cpu" or not 0 < cut < 2**BITS:
+        return F.dropout(X, rate)
     drawn = torch.empty(-(-X.numel() * BITS // 64), dtype=torch.int64, device=X.device)
     drawn.random_(-(2**63), None)
     # int16 is signed.

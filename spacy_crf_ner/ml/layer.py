@@ -189,7 +189,7 @@ class Graph:
         torch.autograd.backward(Ys, [dY * loss_scale.value for dY in dYs])
         own = [each for shim in self._shims.values() for each in shim.gradients().values()]
         own += [each.X.grad for each in self._foreign if each.X.grad is not None]
-        multiply(own, 1 / loss_scale.value)
+        multiply(own, [1 / loss_scale.value] * len(own))
         overflowed = not bool(norms(own).isfinite().all())
         loss_scale.update(overflowed)
         if overflowed:

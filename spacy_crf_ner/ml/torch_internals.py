@@ -7,8 +7,9 @@
 - `torch.cpu.get_capabilities`: the instruction sets of the CPU. Without it, "auto" is float32.
 """
 
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -51,12 +52,12 @@ def lerp(tensors: list[Tensor], ends: list[Tensor], weight: float) -> None:
             tensor.lerp_(end, weight)
 
 
-def multiply(tensors: list[Tensor], factor: float) -> None:
-    """Multiply all elements of each tensor by a number."""
+def multiply(tensors: list[Tensor], factors: Sequence[float | Tensor]) -> None:
+    """Multiply all elements of each tensor by a number, its own one."""
     if hasattr(torch, "_foreach_mul_"):
-        torch._foreach_mul_(tensors, factor)
+        torch._foreach_mul_(tensors, cast(Any, [*factors]))
     else:
-        for tensor in tensors:
+        for tensor, factor in zip(tensors, factors):
             tensor.mul_(factor)
 
 

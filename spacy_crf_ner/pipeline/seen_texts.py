@@ -72,6 +72,7 @@ class SeenTexts:
         """Forget all texts: the weights are others, which may have seen any."""
         self.new: dict[Part, set[int]] = {"train": set(), "dev": set()}
         self._scored: set[int] = set()
+        self._learned: set[int] = set()  # of whole texts, which epochs repeat
         self._cfg["seen"] = {"is_complete": False, "train": "", "dev": ""}
 
     def restart(self) -> None:
@@ -85,7 +86,9 @@ class SeenTexts:
         What was evaluated before it can have chosen how training goes on.
         """
         self._scored_are_dev()
-        self.remember("train", (eg.text for eg in examples))
+        texts = [eg.text for eg in examples]
+        self.remember("train", (text for text in texts if hash(text) not in self._learned))
+        self._learned.update(map(hash, texts))
 
     def score(self, examples: Iterable[Example]) -> None:
         """Remember examples of an evaluation, in case that it chooses these weights.

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from ..ml.arrays import to_array, to_tensor
-from ..ml.torch_internals import lerp, norms
+from ..ml.torch_internals import lerp, multiply, norms
 
 # For smaller arrays, a call to torch takes more time than it saves.
 MIN_FUSED_SIZE = 2**15
@@ -84,8 +84,7 @@ def fused_steps(
                 kept[key] = to_tensor(kept[key])
     if optimizer.grad_clip:
         factors = optimizer.grad_clip / norms(gradients).clamp(min=optimizer.grad_clip)
-        for gradient, factor in zip(gradients, factors.unbind()):
-            gradient.mul_(factor)
+        multiply(gradients, factors.unbind())
     _adamw(optimizer, keys, weights, gradients, lr_scale)
     if averages is not None:
         step = optimizer.nr_update[keys[0]]
