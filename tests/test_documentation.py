@@ -29,7 +29,7 @@ from spacy.vocab import Vocab
 from thinc.api import Config
 from typer.testing import CliRunner
 
-from pipelines import LISTENER, train, trained_elsewhere
+from pipelines import OWN_TRANSFORMER, train, trained_elsewhere
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate
@@ -138,8 +138,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
         DocBin(docs=docs).to_disk(folder / "corpus" / f"{part}.spacy")
     shutil.copy(folder / "corpus" / "train.spacy", folder / "corpus" / "raw.spacy")
     trained = spacy.blank("en")
-    trained.add_pipe("transformer", config={"model": {"name": tiny_transformer}})
-    trained.add_pipe("crf_ner", name="ner", config={"model": {"tok2vec": LISTENER}})
+    transformer = {**OWN_TRANSFORMER, "name": tiny_transformer}
+    trained.add_pipe("crf_ner", name="ner", config={"model": {"tok2vec": transformer}})
     examples = [spacy.training.Example(nlp.make_doc(doc.text), doc) for doc in docs]
     train(trained, examples)
     trained_elsewhere(trained)
