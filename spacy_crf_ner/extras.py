@@ -9,7 +9,7 @@ from typing import Any
 from .input_error import InputError
 
 PACKAGES = {
-    "train": {"safetensors", "torch", "torchcrf", "transformers"},
+    "train": {"safetensors", "tokenizers", "torch", "torchcrf", "transformers"},
     "runtime": {"onnxruntime", "tokenizers"},
     "int8": {"onnx", "onnxruntime"},
     "tune": {"optuna"},

@@ -44,10 +44,7 @@ def test_require_with_any_missing_package_raises(monkeypatch: pytest.MonkeyPatch
 
 
 def test_packages_match_extras_of_pyproject() -> None:
-    named = {
-        "spacy-transformers": "spacy_transformers",
-        "pytorch-crf": "torchcrf",
-    }
+    named = {"pytorch-crf": "torchcrf"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     for extra, packages in extras.PACKAGES.items():
         lines = project["optional-dependencies"][extra]

@@ -6,7 +6,7 @@ import spacy
 from spacy.language import Language
 from spacy.vocab import Vocab
 
-from ..extras import required, versions
+from ..extras import required
 from ..input_error import InputError
 from .checks import check_own_key
 from .crf_ner import CRFEntityRecognizer
@@ -39,10 +39,10 @@ def load(model: str, gpu_id: int = -1, dtype: str | None = None) -> Language:
         raise
     except Exception as error:  # of any type, as spaCy reads its own files
         hint = ""
-        if not any(versions(["spacy-transformers"]).values()):
+        if "factory for 'transformer'" in str(error):
             hint = (
-                "A pipeline that is not exported needs torch and spacy-transformers: "
-                'pip install "spacy-crf-ner[train]". '
+                "Its component 'transformer' is of spacy-transformers: "
+                'pip install "spacy-crf-ner[spacy-transformers]". '
             )
         raise InputError(
             f"{_damaged(model)}: expected a pipeline that spaCy can load, got one that fails. "

@@ -1,5 +1,6 @@
 """The `crf_ner` component is found by its name, or as the only one."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,15 @@ def test_entity_labels_of_overlapping_entities_are_those_of_the_component():
     nlp.add_pipe("entity_ruler").add_patterns([{"label": "CODE", "pattern": "X1"}])
     nlp.add_pipe("crf_ner", config={"overlap": True}).add_label("GPE")
     assert entity_labels(nlp) == {"GPE"}
+
+
+@pytest.mark.skipif(find_spec("spacy_transformers") is not None, reason="has spacy-transformers")
+def test_load_without_spacy_transformers_names_its_extra(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    nlp.to_disk(tmp_path)
+    config = nlp.config
+    config["nlp"]["pipeline"] = ["transformer"]
+    config["components"] = {"transformer": {"factory": "transformer"}}
+    config.to_disk(tmp_path / "config.cfg")
+    with pytest.raises(InputError, match=r'pip install "spacy-crf-ner\[spacy-transformers\]"'):
+        load(str(tmp_path))
