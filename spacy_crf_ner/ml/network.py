@@ -90,9 +90,9 @@ def bilstm_crf(
 
 def _forward(model: Network, docs: list[Doc], is_train: bool) -> tuple[Chain, Callable[..., Any]]:
     graph = Graph(model, docs, is_train)
-    head = model.get_ref("output_layer")
+    tok2vec, head = model.layers  # a copy by thinc has no references
     _ = shim_of(head).module  # before other layers: an error if there are no weights
-    scores = _score_tags(graph, head, graph.vectors(model.get_ref("tok2vec")))
+    scores = _score_tags(graph, head, graph.vectors(tok2vec))
 
     def backprop(d_scores: Chain) -> list[Doc]:
         graph.backward(scores, d_scores.scores)
@@ -122,7 +122,8 @@ def _score_tags(graph: Graph, head: Head, X: Tensor) -> tuple[Tensor, ...]:
     Raises:
         InputError: For vectors of another width than those that the module was built for.
     """
-    shim, expected = shim_of(head), head.get_dim("nI")
+    shim = shim_of(head)
+    expected = cast(BiLSTMCRF, shim.module).dims["nI"]
     if len(X) and X.shape[1] != expected:
         raise InputError(
             f"{head.name}: expected token vectors of width {expected}, as in training, got "
@@ -147,7 +148,7 @@ def _to_chain(graph: Graph, scores: tuple[Tensor, ...]) -> Chain:
 
 def _init(model: Network, X: list[Doc] | None = None, Y: Any = None) -> None:
     """Initialize the layers below, and build the module of the head, with new weights."""
-    tok2vec, head = model.get_ref("tok2vec"), model.get_ref("output_layer")
+    tok2vec, head = model.layers
     tok2vec.initialize(X=X)
     width = width_of(tok2vec, X)
     if width is not None:

@@ -15,18 +15,18 @@ from spacy.cli.train import train
 from spacy.language import Language
 from spacy.tokens import DocBin
 from spacy.training import Example
-from thinc.api import Linear, Model, with_array
+from thinc.api import Model
 from torch import nn
 
 from pipelines import TOK2VEC
 from spacy_crf_ner.ml import bilstm_crf as network
 from spacy_crf_ner.ml import buckets
-from spacy_crf_ner.ml.architectures import rnn_encoder
+from spacy_crf_ner.ml.network import rnn_encoder
+from vectors import LENGTHS, linear_layer, linear_of, random_docs
 
 ROOT = Path(__file__).parents[2]
 RNNS = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 GATES = {"rnn": 1, "lstm": 4, "gru": 3}
-LENGTHS = (3, 0, 5, 1)
 every_encoder = pytest.mark.parametrize("rnn", sorted(RNNS))
 both_ways = pytest.mark.parametrize("bidirectional", [True, False])
 any_depth = pytest.mark.parametrize("depth", [1, 2])
@@ -78,33 +78,31 @@ ORDERS = [
 ]
 
 
-def docs() -> list[Any]:
-    """Arrays (T, 3), which are the docs that a linear tok2vec reads."""
-    rng = np.random.default_rng(0)
-    return [rng.normal(size=(T, 3)).astype("f") for T in LENGTHS]
-
-
-def make(**settings: Any) -> Model[Any, Any]:
-    """An encoder of width 5 over vectors of width 4."""
+def make(**settings: Any) -> tuple[Model[Any, Any], list[Any]]:
+    """An encoder of width 5 over vectors of width 4, and the list of its gradients of docs."""
     spacy.util.fix_random_seed(0)
-    tok2vec = cast(Any, with_array(cast(Any, Linear(nO=4, nI=3))))
-    return rnn_encoder(tok2vec, hidden_width=5, **settings).initialize(X=docs())
+    tok2vec, d_docs = linear_layer()
+    return rnn_encoder(tok2vec, hidden_width=5, **settings).initialize(X=random_docs()), d_docs
+
+
+def module_of(model: Model[Any, Any]) -> Any:
+    return model.shims[0].module
 
 
 def twin_of(model: Model[Any, Any], rnn: str, **settings: Any) -> nn.Module:
     """Torch's own linear layer and recurrent network, with the weights of a model."""
     linear = nn.Linear(3, 4)
     for name, param in (("weight", "W"), ("bias", "b")):
-        value = model.layers[0].layers[0].get_param(param).copy()
+        value = linear_of(model.layers[0]).get_param(param).copy()
         getattr(linear, name).data = torch.from_numpy(value)
     recurrent = RNNS[rnn](4, 5, batch_first=True, **settings)
-    state = model.layers[1].shims[0].module.rnn.state_dict()
+    state = module_of(model).rnn.state_dict()
     recurrent.load_state_dict({name: value.clone() for name, value in state.items()})
     return nn.Sequential(linear, recurrent)
 
 
-def encode(twin: nn.Module, doc: Any) -> torch.Tensor:
-    return cast(torch.Tensor, twin(torch.from_numpy(doc)[None])[0][0])
+def encode(twin: nn.Module, array: Any) -> torch.Tensor:
+    return cast(torch.Tensor, twin(torch.as_tensor(array)[None])[0][0])
 
 
 # The layer
@@ -115,16 +113,15 @@ def encode(twin: nn.Module, doc: Any) -> torch.Tensor:
 @any_depth
 def test_shapes_and_weight_counts_match_formula(rnn: str, bidirectional: bool, depth: int) -> None:
     """An LSTM has 4((n + m)m + m) weights a direction, and torch 4m of second biases."""
-    model = make(rnn=rnn, bidirectional=bidirectional, depth=depth)
+    model, _ = make(rnn=rnn, bidirectional=bidirectional, depth=depth)
     directions = 1 + bidirectional
     assert model.get_dim("nO") == 5 * directions
-    assert [y.shape for y in model.predict(docs())] == [(T, 5 * directions) for T in LENGTHS]
+    assert [y.shape for y in model.predict(random_docs())] == [(T, 5 * directions) for T in LENGTHS]
     m, expected = 5, 0
     for layer in range(depth):
         n = 4 if layer == 0 else m * directions
         expected += directions * GATES[rnn] * ((n + m) * m + m + m)
-    module = model.layers[1].shims[0].module
-    assert sum(p.numel() for p in module.parameters()) == expected
+    assert sum(p.numel() for p in module_of(model).parameters()) == expected
 
 
 @every_encoder
@@ -137,12 +134,12 @@ def test_encoder_output_matches_torch_on_single_docs(
     """In a batch too: a doc does not depend on its batch mates."""
     way(monkeypatch)
     settings = {"bidirectional": bidirectional}
-    model = make(rnn=rnn, depth=depth, **settings)
+    model, _ = make(rnn=rnn, depth=depth, **settings)
     twin = twin_of(model, rnn, num_layers=depth, **settings)
-    together = model.predict(docs())
-    for doc, Y in zip(docs(), together):
+    docs = random_docs()
+    for doc, Y in zip(docs, model.predict(docs), strict=True):
         if len(doc):
-            np.testing.assert_allclose(Y, encode(twin, doc).detach(), atol=1e-6)
+            np.testing.assert_allclose(Y, encode(twin, doc.tensor).detach(), atol=1e-6)
             np.testing.assert_allclose(Y, model.predict([doc])[0], atol=1e-6)
 
 
@@ -154,27 +151,27 @@ def test_encoder_and_tok2vec_gradients_match_torch(
     rnn: str, bidirectional: bool, depth: int, way: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     way(monkeypatch)
-    model = make(rnn=rnn, bidirectional=bidirectional, depth=depth)
-    twin = twin_of(model, rnn, bidirectional=bidirectional, num_layers=depth)
-    Y, backprop = model.begin_update(docs())
+    model, d_docs = make(rnn=rnn, bidirectional=bidirectional, depth=depth)
+    twin: Any = twin_of(model, rnn, bidirectional=bidirectional, num_layers=depth)
+    docs = random_docs()
+    Y, backprop = model.begin_update(docs)
     dY = [np.random.default_rng(1).normal(size=y.shape).astype("f") for y in Y]
-    d_docs = backprop(dY)
-    inputs = [torch.from_numpy(doc).requires_grad_() for doc in docs()]
-    for x, y, dy in zip(inputs, Y, dY):
+    assert backprop(dY) is docs
+    inputs = [torch.from_numpy(doc.tensor).requires_grad_() for doc in docs]
+    for x, y, dy in zip(inputs, Y, dY, strict=True):
         if len(x):
-            expected_y = twin(x[None])[0][0]
+            expected_y = encode(twin, x)
             np.testing.assert_allclose(y, expected_y.detach(), atol=1e-6)
             (expected_y * torch.from_numpy(dy)).sum().backward()
-    for x, d_doc in zip(inputs, d_docs):
+    for x, d_doc in zip(inputs, d_docs, strict=True):
         expected = np.zeros((0, 3)) if x.grad is None else x.grad
         np.testing.assert_allclose(d_doc, expected, atol=1e-5)
-    linear: Any = model.layers[0].layers[0]
-    below: Any = twin[0]  # type: ignore[index]
-    np.testing.assert_allclose(linear.get_grad("W"), below.weight.grad, atol=1e-5)
-    np.testing.assert_allclose(linear.get_grad("b"), below.bias.grad, atol=1e-5)
+    linear = linear_of(model.layers[0])
+    np.testing.assert_allclose(linear.get_grad("W"), twin[0].weight.grad, atol=1e-5)
+    np.testing.assert_allclose(linear.get_grad("b"), twin[0].bias.grad, atol=1e-5)
     assert linear.get_grad("W").all()
-    weights = dict(model.layers[1].shims[0].module.rnn.named_parameters())
-    for name, weight in twin[1].named_parameters():  # type: ignore[index]
+    weights = dict(module_of(model).rnn.named_parameters())
+    for name, weight in twin[1].named_parameters():
         np.testing.assert_allclose(weights[name].grad, weight.grad, atol=1e-5, err_msg=name)
 
 
@@ -183,8 +180,8 @@ def test_dropout_between_layers_padded_matches_packed(
     rnn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With docs of equal length, so that packed and padded tokens have the same order."""
-    alike = [np.random.default_rng(i).normal(size=(4, 3)).astype("f") for i in range(3)]
-    model = make(rnn=rnn, depth=3, dropout=0.5)
+    alike = random_docs([4, 4, 4])
+    model, _ = make(rnn=rnn, depth=3, dropout=0.5)
     found = []
     for way in (packed, in_one_group):
         way(monkeypatch)
@@ -219,16 +216,18 @@ def test_encoder_pads_docs_in_training_and_for_lstm(
     for way in ("_encode_padded", "_encode_packed"):
         read = getattr(network, way)
         monkeypatch.setattr(network, way, lambda *a, way=way, f=read: called.append(way) or f(*a))
-    model = make(rnn=rnn)
+    model, _ = make(rnn=rnn)
     called.clear()
-    model(docs(), is_train=training)
+    model(random_docs(), is_train=training)
     assert called == ["_encode_padded" if training or rnn == "lstm" else "_encode_packed"]
 
 
 def test_dtype_applies_to_prediction_only() -> None:
-    exact, rounded = make(), make(dtype="bf16")
+    (exact, _), (rounded, _) = make(), make(dtype="bf16")
     for is_train in (True, False):
-        Y, nearly = (np.concatenate(model(docs(), is_train)[0]) for model in (exact, rounded))
+        Y, nearly = (
+            np.concatenate(model(random_docs(), is_train)[0]) for model in (exact, rounded)
+        )
         np.testing.assert_allclose(nearly, Y, atol=0 if is_train else 0.02)
         assert np.array_equal(nearly, Y) == is_train
 

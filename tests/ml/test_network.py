@@ -1,4 +1,4 @@
-"""The thinc layer: its loss and paths match the enumeration; training and storage."""
+"""The network: its loss and paths match the enumeration; training and storage."""
 
 import copy
 import io
@@ -16,19 +16,20 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.torch import save
-from thinc.api import SGD, Linear, Model, set_dropout_rate, with_array
+from thinc.api import SGD, Model, set_dropout_rate
 from torch import Tensor
 
 from enumeration import SMALL_SCORES, TIES, array, best_path, is_legal, scored_paths
 from helpers import SCHEMES, annotations, write
 from spacy_crf_ner.crf import Chain, constrain, nll_with_gradient, viterbi
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.ml import torch_layer
-from spacy_crf_ner.ml.architectures import bilstm_crf
+from spacy_crf_ner.ml import shim as shims
 from spacy_crf_ner.ml.bilstm_crf import BiLSTMCRF
 from spacy_crf_ner.ml.checksummed import seal, unseal
-from spacy_crf_ner.ml.torch_layer import TorchShim
+from spacy_crf_ner.ml.network import bilstm_crf
+from spacy_crf_ner.ml.shim import TorchShim
 from spacy_crf_ner.tags import TAG_MISSING, TagScheme
+from vectors import LENGTHS, docs_with, linear_layer, linear_of, random_docs
 
 # Chain and gold tags
 
@@ -193,26 +194,25 @@ def test_decode_finds_the_best_legal_path(
     assert all(tags.dtype == np.int64 for tags in decoded)
 
 
-# The layer, over a linear tok2vec: a "doc" is the array (T, 3) that it reads.
+# The layer, over a linear tok2vec
 
 BIO = TagScheme("bio", ("PER", "LOC"))
-LENGTHS = (3, 0, 5, 1)
 GOLD = BIO.ids(["B-PER", "L-PER", "O", "U-LOC", "U-LOC", "O", None, None, "U-PER"])
 
 
 def build(**settings: Any) -> Model[Any, Chain]:
-    tok2vec = cast(Any, with_array(cast(Any, Linear(nO=4, nI=3))))
-    return bilstm_crf(tok2vec, hidden_width=5, **settings)
+    return bilstm_crf(linear_layer()[0], hidden_width=5, **settings)
 
 
-def docs() -> list[Any]:
-    rng = np.random.default_rng(0)
-    return [rng.normal(size=(T, 3)).astype("f") for T in LENGTHS]
+docs = random_docs
 
 
 def make(**settings: Any) -> Model[Any, Chain]:
+    return initialized(build(**settings))
+
+
+def initialized(model: Model[Any, Chain]) -> Model[Any, Chain]:
     spacy.util.fix_random_seed(0)
-    model = build(**settings)
     model.get_ref("output_layer").set_dim("nO", len(BIO.tags))
     model.initialize(X=docs())
     return model
@@ -224,7 +224,7 @@ def shim_of(model: Model[Any, Chain]) -> TorchShim:
 
 def weights_of(model: Model[Any, Chain]) -> dict[str, np.ndarray]:
     """Copy all weights, those of tok2vec under the name tok2vec."""
-    linear = model.layers[0].layers[0]
+    linear = linear_of(model.layers[0])
     weights = {f"tok2vec.{name}": linear.get_param(name).copy() for name in ("W", "b")}
     state = shim_of(model).module.state_dict()
     return weights | {name: tensor.numpy().copy() for name, tensor in state.items()}
@@ -237,13 +237,12 @@ def loss_of(model: Model[Any, Chain], potentials: Chain) -> tuple[np.ndarray, Ch
     return nll_with_gradient(chain, GOLD)
 
 
-def update(model: Model[Any, Chain], learn_rate: float = 0.1) -> list[Any]:
-    """Take one step down the gradient, and return that of the docs; what drops is the same."""
+def update(model: Model[Any, Chain], learn_rate: float = 0.1) -> None:
+    """Take one step down the gradient; what drops is the same."""
     torch.manual_seed(0)
     potentials, backprop = model.begin_update(docs())
-    d_docs = backprop(loss_of(model, potentials)[1])
+    backprop(loss_of(model, potentials)[1])
     model.finish_update(SGD(learn_rate, L2=0.0, grad_clip=0.0, use_averages=False))
-    return d_docs
 
 
 def assert_same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
@@ -261,20 +260,22 @@ def test_bilstm_crf_is_registered_and_has_named_layers() -> None:
 @pytest.mark.parametrize("rnn", ["lstm", "none"])
 @pytest.mark.parametrize("decoder", ["crf", "softmax"])
 def test_backprop_gradient_of_docs_matches_finite_difference(rnn: str, decoder: str) -> None:
-    model = make(rnn=rnn, decoder=decoder)
+    tok2vec, d_docs = linear_layer()
+    model = initialized(bilstm_crf(tok2vec, hidden_width=5, rnn=rnn, decoder=decoder))
+    given = docs()
 
     def total(shift: float) -> float:
-        moved = [doc + shift * way for doc, way in zip(docs(), ways)]
+        moved = docs_with([doc.tensor + shift * way for doc, way in zip(given, ways)])
         return float(loss_of(model, model.predict(moved))[0].sum())
 
-    potentials, backprop = model.begin_update(docs())
+    potentials, backprop = model.begin_update(given)
     assert potentials.emissions.shape == (sum(LENGTHS), len(BIO.tags))
     assert potentials.lengths.tolist() == list(LENGTHS)
     assert model.get_ref("output_layer").attrs["constrained"] == (decoder == "crf")
-    d_docs = backprop(loss_of(model, potentials)[1])
-    assert [d_doc.shape for d_doc in d_docs] == [doc.shape for doc in docs()]
+    assert backprop(loss_of(model, potentials)[1]) is given
+    assert [d_doc.shape for d_doc in d_docs] == [(T, 3) for T in LENGTHS]
     rng = np.random.default_rng(1)
-    ways = [rng.normal(size=doc.shape).astype("f") for doc in docs()]
+    ways = [rng.normal(size=d_doc.shape).astype("f") for d_doc in d_docs]
     slope = sum(float((d_doc * way).sum()) for d_doc, way in zip(d_docs, ways))
     h = 1e-2  # an error of h^2 = 1e-4 in the slope, and of 1e-6 / h = 1e-4 by float32
     assert slope == pytest.approx((total(h) - total(-h)) / (2 * h), rel=1e-2, abs=1e-3)
@@ -319,21 +320,42 @@ def test_mixed_precision_has_no_effect_on_a_cpu() -> None:
 
 
 @pytest.mark.parametrize("rnn", ["lstm", "none"])
-def test_docs_without_tokens_return_empty_arrays(rnn: str) -> None:
-    model = make(rnn=rnn)
-    empty = [doc[:0] for doc in docs()]
-    potentials, backprop = model.begin_update(empty)
+@pytest.mark.parametrize("lengths", [(0, 0), (0,)])
+def test_docs_without_tokens_return_empty_arrays(rnn: str, lengths: tuple[int, ...]) -> None:
+    tok2vec, d_docs = linear_layer()
+    model = initialized(bilstm_crf(tok2vec, hidden_width=5, rnn=rnn))
+    potentials, backprop = model.begin_update(random_docs(lengths))
     assert potentials.emissions.shape == (0, len(BIO.tags))
-    assert [d_doc.shape for d_doc in backprop(potentials)] == [(0, 3)] * len(empty)
-    assert model.predict(empty).emissions.shape == (0, len(BIO.tags))
+    backprop(potentials)
+    assert [d_doc.shape for d_doc in d_docs] == [(0, 3)] * len(lengths)
+    assert model.predict(random_docs(lengths)).emissions.shape == (0, len(BIO.tags))
+
+
+def test_head_alone_matches_network_and_returns_gradient_of_vectors() -> None:
+    """As `spacy_crf_ner.accelerate` and the export run it: over vectors that it is given."""
+    tok2vec, d_docs = linear_layer()
+    model = initialized(bilstm_crf(tok2vec, hidden_width=5))
+    head, X = model.get_ref("output_layer"), tok2vec.predict(docs())
+    alone, backprop = head.begin_update(X)
+    whole, backprop_whole = model.begin_update(docs())
+    for name in SCORES:
+        np.testing.assert_array_equal(getattr(alone, name), getattr(whole, name))
+    d_X = backprop(loss_of(model, alone)[1])
+    backprop_whole(loss_of(model, whole)[1])
+    W = linear_of(tok2vec).get_param("W")
+    for d_x, d_doc in zip(d_X, d_docs, strict=True):
+        np.testing.assert_allclose(d_x @ W, d_doc, atol=1e-6)
+    with pytest.raises(InputError, match="expected token vectors of width 4, .* got 3"):
+        head.predict([x[:, :3] for x in X])
 
 
 @pytest.mark.parametrize("use", [Model.predict, Model.begin_update])
 def test_use_before_initialize_raises(use: Callable[..., Any]) -> None:
     model = build()
     model.get_ref("tok2vec").initialize()
-    with pytest.raises(ValueError, match=r"no weights yet: call nlp\.initialize\(\)"):
-        use(model, docs())
+    for layer, given in ((model, docs()), (model.get_ref("output_layer"), [])):
+        with pytest.raises(InputError, match=r"no weights yet: call nlp\.initialize\(\)"):
+            use(layer, given)
     model.finish_update(SGD(0.1))  # there is nothing to update
 
 
@@ -342,7 +364,12 @@ def test_unknown_rnn_raises_at_build() -> None:
         build(rnn="transformer")
 
 
-@pytest.mark.parametrize("copy_of", [Model.copy, copy.deepcopy])
+def pickled_copy(model: Model[Any, Chain]) -> Model[Any, Chain]:
+    """As `nlp.pipe(n_process=2)` makes it where processes are not forked."""
+    return cast(Any, pickle.loads(pickle.dumps(model)))
+
+
+@pytest.mark.parametrize("copy_of", [Model.copy, copy.deepcopy, pickled_copy])
 def test_copy_update_keeps_original_weights(copy_of: Callable[..., Any]) -> None:
     model = make()
     before = weights_of(model)
@@ -515,7 +542,7 @@ def test_system_error_while_loading_weights_is_not_wrapped(
         raise raised(5, "failed")
 
     content = stored()
-    monkeypatch.setattr(torch_layer, "weights_from_bytes", fails)
+    monkeypatch.setattr(shims, "weights_from_bytes", fails)
     with pytest.raises(raised):
         load(content)
 
