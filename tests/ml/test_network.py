@@ -29,7 +29,7 @@ from spacy_crf_ner.ml.checksummed import seal, unseal
 from spacy_crf_ner.ml.network import bilstm_crf
 from spacy_crf_ner.ml.shim import TorchShim
 from spacy_crf_ner.tags import TAG_MISSING, TagScheme
-from vectors import LENGTHS, docs_with, linear_layer, linear_of, random_docs
+from graphs import LENGTHS, docs_with, linear_layer, linear_of, random_docs
 
 # Chain and gold tags
 
