@@ -9,6 +9,7 @@ Axes: B docs, N tokens of a batch, one doc after the other.
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -21,7 +22,7 @@ from torch import Tensor
 from .arrays import to_array, to_tensor
 from .device import to_device
 from .shim import TorchShim
-from .torch_internals import multiply, norms, zero
+from .torch_internals import multiply, norms
 from .zero_width import has_listener, without_marks
 
 Vectors = Model[list[Doc], list[Floats2d]]
@@ -192,8 +193,10 @@ class Graph:
         multiply(own, [1 / loss_scale.value] * len(own))
         overflowed = not bool(norms(own).isfinite().all())
         loss_scale.update(overflowed)
-        if overflowed:
-            zero(own)
+        if overflowed:  # not even zeros stay: an optimizer would add its momentum
+            weights_of = (shim.parameters.values() for shim in self._shims.values())
+            for leaf in chain(*weights_of, (each.X for each in self._foreign)):
+                leaf.grad = None
         for weights, gradient in earlier.items():
             weights.grad = gradient if weights.grad is None else weights.grad.add_(gradient)
 

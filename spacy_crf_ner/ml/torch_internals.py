@@ -2,8 +2,8 @@
 
 - `torch.ops.mkldnn._reorder_linear_weight` and `_linear_pointwise`: oneDNN's linear layer with
   packed weights. Without them, linear layers stay `nn.Linear`: bfloat16 is slower by an eighth.
-- `torch._foreach_norm`, `_foreach_lerp_`, `_foreach_mul_` and `_foreach_zero_`: many tensors in few
-  kernels. Without them, in one for each.
+- `torch._foreach_norm`, `_foreach_lerp_` and `_foreach_mul_`: many tensors in few kernels. Without
+  them, in one for each.
 - `torch.cpu.get_capabilities`: the instruction sets of the CPU. Without it, "auto" is float32.
 """
 
@@ -59,15 +59,6 @@ def multiply(tensors: list[Tensor], factors: Sequence[float | Tensor]) -> None:
     else:
         for tensor, factor in zip(tensors, factors):
             tensor.mul_(factor)
-
-
-def zero(tensors: list[Tensor]) -> None:
-    """Set all elements of each tensor to zero."""
-    if hasattr(torch, "_foreach_zero_"):
-        torch._foreach_zero_(tensors)
-    else:
-        for tensor in tensors:
-            tensor.zero_()
 
 
 class PackedLinear(nn.Module):
