@@ -18,11 +18,11 @@ from spacy.training import Example
 from thinc.api import Model
 from torch import nn
 
+from graphs import LENGTHS, linear_layer, linear_of, random_docs
 from pipelines import TOK2VEC
 from spacy_crf_ner.ml import bilstm_crf as network
 from spacy_crf_ner.ml import buckets
 from spacy_crf_ner.ml.network import rnn_encoder
-from graphs import LENGTHS, linear_layer, linear_of, random_docs
 
 ROOT = Path(__file__).parents[2]
 RNNS = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}

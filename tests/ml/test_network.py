@@ -20,6 +20,7 @@ from thinc.api import SGD, Model, set_dropout_rate
 from torch import Tensor
 
 from enumeration import SMALL_SCORES, TIES, array, best_path, is_legal, scored_paths
+from graphs import LENGTHS, docs_with, linear_layer, linear_of, random_docs
 from helpers import SCHEMES, annotations, write
 from spacy_crf_ner.crf import Chain, constrain, nll_with_gradient, viterbi
 from spacy_crf_ner.input_error import InputError
@@ -29,7 +30,6 @@ from spacy_crf_ner.ml.checksummed import seal, unseal
 from spacy_crf_ner.ml.network import bilstm_crf
 from spacy_crf_ner.ml.shim import TorchShim
 from spacy_crf_ner.tags import TAG_MISSING, TagScheme
-from graphs import LENGTHS, docs_with, linear_layer, linear_of, random_docs
 
 # Chain and gold tags
 
@@ -345,7 +345,7 @@ def test_head_alone_matches_network_and_returns_gradient_of_vectors() -> None:
     W = linear_of(tok2vec).get_param("W")
     for d_x, d_doc in zip(d_X, d_docs, strict=True):
         np.testing.assert_allclose(d_x @ W, d_doc, atol=1e-6)
-    with pytest.raises(InputError, match="expected token vectors of width 4, .* got 3"):
+    with pytest.raises(InputError, match=r"expected token vectors of width 4, .* got 3"):
         head.predict([x[:, :3] for x in X])
 
 
@@ -353,9 +353,9 @@ def test_head_alone_matches_network_and_returns_gradient_of_vectors() -> None:
 def test_use_before_initialize_raises(use: Callable[..., Any]) -> None:
     model = build()
     model.get_ref("tok2vec").initialize()
-    for layer, given in ((model, docs()), (model.get_ref("output_layer"), [])):
+    for layer, X in ((model, docs()), (model.get_ref("output_layer"), [])):
         with pytest.raises(InputError, match=r"no weights yet: call nlp\.initialize\(\)"):
-            use(layer, given)
+            use(layer, X)
     model.finish_update(SGD(0.1))  # there is nothing to update
 
 
