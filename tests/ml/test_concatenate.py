@@ -7,21 +7,12 @@ from numpy.testing import assert_array_equal
 from spacy.training import Example
 from thinc.api import Model
 
-from pipelines import LISTENER, TOK2VEC, ents, make_examples, train
+from graphs import ENCODER, WORDS, joined, modules_of, weights_of
+from pipelines import LISTENER, SENTENCES, TOK2VEC, add_shared, ents, make_examples, train
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.concatenate import concatenate
-from spacy_crf_ner.ml.transformer.model import _own_transformer
 
 TEXTS = ["Tim Cook visited Hanoi.", "", "Apple hired Ada."]
-WORDS = {
-    "@architectures": "spacy-crf-ner.CharWordEmbed.v1",
-    "char_width": 6,
-    "char_embed": 4,
-    "word_width": 5,
-    "shape_width": 3,
-    "word_rows": 50,
-    "shape_rows": 20,
-}
 
 
 @pytest.fixture(scope="module")
@@ -89,17 +80,6 @@ def test_concatenate_accepts_zero_width_vectors_of_empty_doc(docs, place_of_empt
         assert_array_equal(gradient, np.tile([0.0, 1.0], (len(doc), 1)))
 
 
-@pytest.mark.parametrize("tok2vec", ["concatenate", "listener"])
-def test_initialize_and_update_accept_empty_first_example(trained, tok2vec):
-    nlp = spacy.util.load_model_from_config(trained[0].config)
-    if tok2vec == "listener":
-        nlp.remove_pipe("crf_ner")
-        nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": LISTENER}})
-    examples = [Example(nlp.make_doc(""), nlp.make_doc("")), *make_examples(nlp)]
-    optimizer = nlp.initialize(lambda: examples)
-    assert np.isfinite(nlp.update(examples, sgd=optimizer)["crf_ner"])
-
-
 def test_concatenate_without_layers_raises():
     with pytest.raises(InputError, match="one layer or more"):
         concatenate()
@@ -107,57 +87,37 @@ def test_concatenate_without_layers_raises():
 
 @pytest.fixture(scope="module")
 def trained(tiny_transformer):
-    """A pipeline whose crf_ner reads a shared transformer and the words themselves."""
+    """A pipeline whose crf_ner reads a shared transformer, and the words themselves."""
     nlp = spacy.blank("en")
-    shared = {
-        "@architectures": "spacy-crf-ner.TransformerModel.v1",
-        "name": tiny_transformer,
-        "get_spans": {
-            "@span_getters": "spacy-transformers.strided_spans.v1",
-            "window": 128,
-            "stride": 96,
-        },
-    }
-    nlp.add_pipe("transformer", config={"model": shared})
-    layer = {
-        "@architectures": "spacy-crf-ner.ConcatenateVectors.v1",
-        "*": {"transformer": LISTENER, "words": WORDS},
-    }
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": layer}})
-    examples = make_examples(nlp)
+    add_shared(nlp, tiny_transformer)
+    layers = joined(transformer=LISTENER, words=WORDS)
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": layers}})
+    examples = [Example(nlp.make_doc(""), nlp.make_doc("")), *make_examples(nlp)]
     train(nlp, examples, steps=15)
-    return nlp, [eg.reference.text for eg in examples]
+    return nlp, [text for text, _ in SENTENCES]
 
 
 def test_update_changes_weights_of_all_layers(trained):
     nlp, _ = trained
-    modules = [
-        shim._model
-        for name in ("transformer", "crf_ner")
-        for node in nlp.get_pipe(name).model.walk()
-        for shim in node.shims
-    ]
-    assert len(modules) == 3  # the transformer, the words, the head
-    before = [[p.detach().clone() for p in module.parameters()] for module in modules]
+    before, modules = weights_of(nlp), modules_of(nlp)
+    assert {*modules} == {"transformer", "char_word_embed", "bilstm_crf"}
     nlp.update(make_examples(nlp), sgd=nlp.resume_training())
-    for module, old in zip(modules, before, strict=True):
-        assert any((p != q).any() for p, q in zip(module.parameters(), old, strict=True))
+    after = weights_of(nlp)
+    changed = {name for name in before if (before[name] != after[name]).any()}
+    for module in modules:
+        assert any(name.startswith(module) for name in changed), module
 
 
 @pytest.mark.parametrize("kind", ["flat", "nested"])
 @pytest.mark.parametrize("order", [1, -1])
 def test_shared_layer_gradient_includes_listeners_of_any_depth(order, kind):
     """The change of the loss along the gradient matches the gradient norm."""
-    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32}
-    encoder = {"@architectures": "spacy-crf-ner.RNNEncoder.v1", "hidden_width": 8}
-    below = {**encoder, "tok2vec": listener}
+    listener = {**LISTENER, "width": 32}
+    below = {**ENCODER, "tok2vec": listener}
     layers = [below, listener][::order]
     if kind == "nested":  # one layer has the first and the last of three listeners
-        inner = dict(zip("ab", [listener, {**encoder, "tok2vec": below}]))
-        layers = [{"@architectures": "spacy-crf-ner.ConcatenateVectors.v1", "*": inner}, below][
-            ::order
-        ]
-    both = {"@architectures": "spacy-crf-ner.ConcatenateVectors.v1", "*": dict(zip("ab", layers))}
+        layers = [joined(a=listener, b={**ENCODER, "tok2vec": below}), below][::order]
+    both = joined(a=layers[0], b=layers[1])
     nlp = spacy.blank("en")
     nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": both}})
@@ -188,99 +148,22 @@ def test_loaded_pipeline_predicts_the_same(trained, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path", ["model.tok2vec.*.transformer", "model.tok2vec", "model.tok2vec.*"]
-)
-def test_replace_listeners_inside_concatenate_keeps_predictions(path, trained, tmp_path):
-    """SpaCy's usual path is that of all layers, and would write the transformer over them."""
-    nlp, texts = trained
-    nlp.to_disk(tmp_path / "shared")
-    own = spacy.load(tmp_path / "shared")
-    expected = [ents(doc) for doc in own.pipe(texts)]
-    own.replace_listeners("transformer", "crf_ner", [path])
-    own.remove_pipe("transformer")
-    block = own.config["components"]["crf_ner"]["model"]["tok2vec"]["*"]
-    assert block["transformer"]["@architectures"] == "spacy-crf-ner.Tok2VecTransformer.v1"
-    own.to_disk(tmp_path / "own")
-    assert [ents(doc) for doc in spacy.load(tmp_path / "own").pipe(texts)] == expected
-
-
-def test_sourced_component_at_the_usual_path_of_its_listener_keeps_predictions(trained, tmp_path):
-    nlp, texts = trained
-    nlp.to_disk(tmp_path / "shared")
-    source = {"source": str(tmp_path / "shared"), "component": "crf_ner"}
-    config = {
-        "nlp": {"lang": "en", "pipeline": ["crf_ner"]},
-        "components": {"crf_ner": {**source, "replace_listeners": ["model.tok2vec"]}},
-    }
-    own = spacy.util.load_model_from_config(config, auto_fill=True)
-    expected = [ents(doc) for doc in nlp.pipe(texts)]
-    assert [ents(doc) for doc in own.pipe(texts)] == expected
-    own.to_disk(tmp_path / "own")
-    assert [ents(doc) for doc in spacy.load(tmp_path / "own").pipe(texts)] == expected
-
-
-OTHER = {**LISTENER, "grad_factor": 0.5}
-
-
-@pytest.mark.parametrize(
     "layer, path",
     [
-        (
-            {"@architectures": "spacy-crf-ner.RNNEncoder.v1", "hidden_width": 8, "tok2vec": OTHER},
-            "model.tok2vec.tok2vec",
-        ),
-        (
-            {
-                "@architectures": "spacy-crf-ner.ConcatenateVectors.v1",
-                "*": {
-                    "in": {
-                        "@architectures": "spacy-crf-ner.ConcatenateVectors.v1",
-                        "*": {"t": OTHER},
-                    },
-                    "words": WORDS,
-                },
-            },
-            "model.tok2vec.*.in.*.t",
-        ),
+        (joined(shared=LISTENER, words=WORDS), "*.shared"),
+        ({**ENCODER, "tok2vec": LISTENER}, "tok2vec"),
+        (joined(inner=joined(shared=LISTENER), words=WORDS), "*.inner.*.shared"),
     ],
 )
-def test_replace_listeners_below_other_layers_keeps_predictions(layer, path, trained, tmp_path):
-    nlp = spacy.blank("en")
-    nlp.add_pipe(
-        "transformer", config={"model": trained[0].config["components"]["transformer"]["model"]}
-    )
+def test_replace_listeners_below_other_layers_keeps_predictions(
+    layer, path, tiny_transformer, tmp_path
+):
+    nlp, texts = spacy.blank("en"), [text for text, _ in SENTENCES]
+    add_shared(nlp, tiny_transformer)
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": layer}})
     train(nlp, make_examples(nlp), steps=2)
-    expected = [ents(doc) for doc in nlp.pipe(trained[1])]
-    nlp.replace_listeners("transformer", "crf_ner", [path])
-    nlp.remove_pipe("transformer")
-    block = spacy.util.dot_to_object(nlp.config, f"components.crf_ner.{path}")
-    assert block["@architectures"] == "spacy-crf-ner.Tok2VecTransformer.v1"
-    assert block["grad_factor"] == 0.5
+    expected = [ents(doc) for doc in nlp.pipe(texts)]
+    nlp.replace_listeners("tok2vec", "crf_ner", [f"model.tok2vec.{path}"])
+    nlp.remove_pipe("tok2vec")
     nlp.to_disk(tmp_path)
-    assert [ents(doc) for doc in spacy.load(tmp_path).pipe(trained[1])] == expected
-
-
-def test_own_transformer_with_custom_listener_keeps_shared_architecture():
-    shared = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": "x"}
-    own = _own_transformer(shared, {"@architectures": "my.Shared.v1"})
-    assert own["@architectures"] == "spacy-crf-ner.TransformerModel.v1"
-
-
-def test_replace_listeners_with_two_listeners_raises(trained, tmp_path):
-    """SpaCy replaces every second one, and changes the config as if it had replaced all."""
-    nlp = spacy.blank("en")
-    nlp.add_pipe(
-        "transformer", config={"model": trained[0].config["components"]["transformer"]["model"]}
-    )
-    both = {
-        "@architectures": "spacy-crf-ner.ConcatenateVectors.v1",
-        "*": {"a": LISTENER, "b": LISTENER},
-    }
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": both}})
-    train(nlp, make_examples(nlp), steps=2)
-    expected = [ents(doc) for doc in nlp.pipe(trained[1])]
-    with pytest.raises(InputError, match="expected one listener in the component, got 2"):
-        nlp.replace_listeners("transformer", "crf_ner", [f"model.tok2vec.*.{n}" for n in "ab"])
-    nlp.to_disk(tmp_path)
-    assert [ents(doc) for doc in spacy.load(tmp_path).pipe(trained[1])] == expected
+    assert [ents(doc) for doc in spacy.load(tmp_path).pipe(texts)] == expected
