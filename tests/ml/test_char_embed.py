@@ -211,8 +211,7 @@ def test_docs_without_tokens_return_empty_vectors(docs: list[tuple[str, ...]], c
     assert [y.shape for y in model.predict(X)] == [(0, 14)] * len(docs)
     Y, backprop = model.begin_update(X)
     assert [y.shape for y in Y] == [(0, 14)] * len(docs)
-    if docs:
-        assert backprop(Y) == []
+    assert backprop(Y) is X
     before = model.to_bytes()
     model.finish_update(SGD(0.1))
     assert model.to_bytes() == before
@@ -361,7 +360,7 @@ def test_static_vectors_are_neither_learned_nor_stored(make_vocab: Any) -> None:
     before = vocab.vectors.data.copy()
     model = make(vocab, static_vectors=True)
     Y, backprop = model.begin_update([doc_of("Tim", "Tim", "Hanoi", vocab=vocab)])
-    assert backprop([np.ones_like(y) for y in Y]) == []
+    backprop([np.ones_like(y) for y in Y])
     model.finish_update(SGD(0.1))
     np.testing.assert_array_equal(vocab.vectors.data, before)
     assert not list(module_of(model).parameters())
@@ -460,7 +459,7 @@ def test_batch_gradients_equal_sum_over_tokens(chars: str) -> None:
         return grads
 
     _, backprop = model.begin_update([doc_of(*words[:2]), doc_of(), doc_of(*words[2:])])
-    assert backprop([dY[:2], dY[:0], dY[2:]]) == []
+    backprop([dY[:2], dY[:0], dY[2:]])
     together = gradients()
     for word, dy in zip(words, dY):
         model.begin_update([doc_of(word)])[1]([dy[None]])

@@ -11,6 +11,7 @@ from graphs import ENCODER, WORDS, joined, modules_of, weights_of
 from pipelines import LISTENER, SENTENCES, TOK2VEC, add_shared, ents, make_examples, train
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.concatenate import concatenate
+from spacy_crf_ner.ml.network import bilstm_crf
 
 TEXTS = ["Tim Cook visited Hanoi.", "", "Apple hired Ada."]
 
@@ -64,7 +65,7 @@ def test_concatenate_without_docs_returns_empty_list(docs):
 
 @pytest.mark.parametrize("place_of_empty", [0, 1, 2])
 def test_concatenate_accepts_zero_width_vectors_of_empty_doc(docs, place_of_empty):
-    """As those of a transformer."""
+    """As those of spacy-transformers; a network above it still learns the width."""
     inner, gradients = recording(2, 1.0)
 
     def forward(model, docs, is_train):
@@ -74,6 +75,11 @@ def test_concatenate_accepts_zero_width_vectors_of_empty_doc(docs, place_of_empt
     given = [docs[0], docs[2]]
     given.insert(place_of_empty, docs[1])
     model = concatenate(Model("listener", forward), recording(3, -1.0)[0])
+    network = bilstm_crf(model, hidden_width=2, nO=3)
+    network.get_ref("output_layer").set_dim("nO", 3)
+    network.initialize(X=given)
+    assert network.get_ref("output_layer").get_dim("nI") == 5
+    assert len(network.predict(given).emissions) == sum(map(len, given))
     backprop = model.begin_update(given)[1]
     backprop([np.tile(np.arange(5, dtype="f"), (len(doc), 1)) for doc in given])
     for doc, gradient in zip(given, gradients, strict=True):

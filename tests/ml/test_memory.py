@@ -15,26 +15,24 @@ import pytest
 import spacy
 import torch
 from spacy.language import Language
+from thinc.api import Adam
 from torch import nn
 
-from pipelines import LISTENER, TOK2VEC, listening, make_examples
+from graphs import modules_of, nested
+from pipelines import listening, make_examples
 from spacy_crf_ner.ml import memory
-from spacy_crf_ner.ml.memory import KERNELS, keep_storage, limit_kernel_cache
+from spacy_crf_ner.ml.memory import KERNELS, limit_kernel_cache
+from spacy_crf_ner.training.optimizer import GroupedAdam
 
-KINDS = ["transformer", "tok2vec", "own"]
+KINDS = ["transformer", "tok2vec", "nested"]
 
 
 def pipeline(kind: str, tiny_transformer: str) -> Language:
-    """A pipeline over a transformer, over a shared tok2vec, or with a tok2vec of its own."""
-    if kind == "tok2vec":
-        return listening(kind)
-    nlp = spacy.blank("en")
-    if kind == "transformer":
-        spans = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 8, "stride": 6}
-        ours = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": tiny_transformer}
-        nlp.add_pipe("transformer", config={"model": {**ours, "get_spans": spans}})
-    below = LISTENER if kind == "transformer" else TOK2VEC
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": below}})
+    """A pipeline over a shared layer, or with many layers of its own, that is initialized."""
+    if kind == "nested":
+        return nested(tiny_transformer)
+    nlp = listening(kind, tiny_transformer=tiny_transformer)
+    nlp.initialize(lambda: make_examples(nlp))
     return nlp
 
 
@@ -55,8 +53,7 @@ def tensors() -> int:
 def test_updates_keep_tensor_count_constant(kind: str, tiny_transformer: str, frozen: None) -> None:
     """thinc alone keeps one more tensor for each parameter at each update."""
     nlp = pipeline(kind, tiny_transformer)
-    examples = make_examples(nlp)
-    optimizer = nlp.initialize(lambda: examples)
+    examples, optimizer = make_examples(nlp), Adam(0.001)
     counts = []
     for _ in range(3):
         for _ in range(2):
@@ -65,15 +62,12 @@ def test_updates_keep_tensor_count_constant(kind: str, tiny_transformer: str, fr
     assert counts[1] == counts[2]
 
 
-def test_update_changes_weights_in_place(tiny_transformer: str) -> None:
-    nlp = pipeline("transformer", tiny_transformer)
-    examples = make_examples(nlp)
-    optimizer = nlp.initialize(lambda: examples)
-    shims = [shim for _, pipe in nlp.pipeline for n in pipe.model.walk() for shim in n.shims]
-    weights = [weights for shim in shims for weights in shim._model.parameters()]
+@pytest.mark.parametrize("optimizer", [Adam, GroupedAdam])
+def test_update_changes_weights_in_place(optimizer: Any, tiny_transformer: str) -> None:
+    nlp = nested(tiny_transformer)
+    weights = [w for module in modules_of(nlp).values() for w in module.parameters()]
     before = [(w.untyped_storage().data_ptr(), w.detach().clone()) for w in weights]
-    for _ in range(2):  # spaCy updates a transformer with the gradients of the last batch
-        nlp.update(examples, sgd=optimizer)
+    nlp.update(make_examples(nlp), sgd=optimizer(0.001))
     assert [w.untyped_storage().data_ptr() for w in weights] == [place for place, _ in before]
     changed = [not torch.equal(w, old) for w, (_, old) in zip(weights, before)]
     assert sum(changed) > len(changed) / 2
@@ -105,13 +99,13 @@ def test_training_returns_free_memory(
 ) -> None:
     calls: list[int] = []
     nlp = pipeline(kind, tiny_transformer)
-    examples = make_examples(nlp)
-    optimizer = nlp.initialize(lambda: examples)
+    examples, optimizer = make_examples(nlp), Adam(0.001)
     monkeypatch.setattr(memory, "UPDATES", 3)
+    monkeypatch.setattr(memory, "_updates", count(1))
     monkeypatch.setattr(memory, "_malloc_trim", lambda: calls.append)
     for _ in range(7):
         nlp.update(examples, sgd=optimizer)
-    assert 2 <= len(calls) <= 7 and not any(calls)
+    assert calls == [0] * (7 * len(modules_of(nlp)) // 3)
 
 
 def test_return_free_memory_trims_every_fiftieth_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,13 +117,6 @@ def test_return_free_memory_trims_every_fiftieth_call(monkeypatch: pytest.Monkey
     assert calls == []
     memory.return_free_memory()
     assert calls == [0]
-
-
-def test_keep_storage_keeps_values_of_replaced_weights() -> None:
-    module = nn.Linear(2, 2)
-    with keep_storage(module):
-        module.weight.data = torch.from_numpy(np.full((2, 2), 7.0, dtype=np.float32))
-    assert module.weight.tolist() == [[7.0, 7.0]] * 2
 
 
 def reachable_bytes(roots: Iterable[Any]) -> int:
@@ -151,8 +138,7 @@ def reachable_bytes(roots: Iterable[Any]) -> int:
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_leaves_no_arrays_on_examples(kind: str, tiny_transformer: str) -> None:
     nlp = pipeline(kind, tiny_transformer)
-    examples = make_examples(nlp)
-    optimizer = nlp.initialize(lambda: examples)
+    examples, optimizer = make_examples(nlp), Adam(0.001)
     before = reachable_bytes(examples)
     nlp.update(examples, sgd=optimizer)
     nlp.evaluate(examples)
@@ -167,12 +153,9 @@ import sys
 import spacy
 import torch
 sys.path.insert(0, {tests!r})
-from pipelines import make_examples
+import pipelines
 nlp = spacy.blank("en")
-model = {{"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": {folder!r}}}
-model["get_spans"] = {{"@span_getters": "spacy-transformers.strided_spans.v1"}}
-model["get_spans"] |= {{"window": 128, "stride": 96}}
-nlp.add_pipe("transformer", config={{"model": model}})
+pipelines.add_shared(nlp, {folder!r})
 {train}
 for repeat in range(2):
     for n in range(1, 91):

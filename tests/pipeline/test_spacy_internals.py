@@ -36,14 +36,14 @@ def test_extension_key_matches_spacy_storage(ent: Span) -> None:
     Span.remove_extension(probe)
 
 
-@pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
-def test_listeners_are_found(factory: str, tiny_transformer: str) -> None:
+@pytest.mark.parametrize("kind", ["tok2vec", "transformer"])
+def test_listeners_are_found(kind: str, tiny_transformer: str) -> None:
     """Else docs without features would give silent garbage."""
-    nlp = listening(factory, tiny_transformer=tiny_transformer)
+    nlp = listening(kind, tiny_transformer=tiny_transformer)
     pipe: Any = nlp.get_pipe("crf_ner")
-    assert [found[:2] for found in listeners(pipe.model)] == [("*", factory)]
-    assert listened_to(nlp.components) == {factory}
-    nlp.remove_pipe(factory)
+    assert [found[:2] for found in listeners(pipe.model)] == [("*", "tok2vec")]
+    assert listened_to(nlp.components) == {"tok2vec"}
+    nlp.remove_pipe("tok2vec")
     assert listened_to(nlp.components) == set()
 
 
