@@ -5,8 +5,8 @@ from typing import Any
 
 from thinc.api import Optimizer
 
-# Pretrained transformers are trained with 1e-5 to 3e-4.
-HIGHEST = 5e-4
+from ..ml.learning_rate import warn_of_high_rate
+
 UPDATES_AT_ZERO = 20
 
 
@@ -27,18 +27,14 @@ class LearningRateCheck:
 
         Args:
             optimizer: Only a thinc Optimizer is checked.
-            trains_transformer: Whether the update changes the weights of a transformer too.
+            trains_transformer: Whether it also updates a transformer of spacy-transformers; one of
+                this package checks the rate itself.
         """
         if not isinstance(optimizer, Optimizer) or getattr(optimizer, "groups", None):
             return
         rate = optimizer.learn_rate
-        if trains_transformer and rate > HIGHEST:
-            self._warn(
-                f"expected a learning rate of at most {HIGHEST} for a transformer, got {rate:g}, "
-                "which destroys what it has learned before. Use an optimizer with groups of "
-                'parameters, as configs/transformer.cfg has it (documentation: "A transformer in '
-                'Python").'
-            )
+        if trains_transformer and not self._has_warned:
+            self._has_warned = warn_of_high_rate(self._name, optimizer)
         self._at_zero = 0 if rate or hasattr(optimizer, "groups") else self._at_zero + 1
         if self._at_zero == UPDATES_AT_ZERO:
             self._warn(

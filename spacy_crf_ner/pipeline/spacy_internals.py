@@ -44,16 +44,15 @@ def listeners(model: Model[Any, Any]) -> Iterator[tuple[str, str, int | None]]:
 
 
 def trains_transformer(model: Model[Any, Any]) -> bool:
-    """Whether an update of a model that begins now changes a transformer, its own or a shared one.
+    """Whether an update that begins now changes a transformer of spacy-transformers.
 
-    An upstream component that is updated, not frozen, has sent a batch to the listeners.
+    A component that is updated, not frozen, has sent a batch to the listeners.
     """
     return any(
-        getattr(node, "_batch_id", None) is not None
-        if isinstance(getattr(node, "upstream_name", None), str)
-        else node.name == "transformer" and not node.attrs.get("frozen")
+        isinstance(getattr(node, "upstream_name", None), str)
+        and not isinstance(node, Tok2VecListener)
+        and getattr(node, "_batch_id", None) is not None
         for node in model.walk()
-        if not isinstance(node, Tok2VecListener)
     )
 
 

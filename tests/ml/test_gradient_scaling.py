@@ -47,7 +47,7 @@ def scaled(monkeypatch: pytest.MonkeyPatch) -> Any:
 def update(nlp: Language, parts: list[Any]) -> None:
     """Do a backward pass for each part, which leaves its gradients to the next update."""
     for part in parts:
-        nlp.update(part, sgd=False)  # type: ignore[arg-type]
+        nlp.update(part, sgd=False)
 
 
 def overflow(nlp: Language, parts: list[Any], layer: str) -> None:

@@ -71,9 +71,9 @@ def test_words_with_marks_are_read_as_words_without(architecture: str, data: st.
     for doc in (plain, odd):
         doc[1].is_sent_start = False
     pipe = nlp.get_pipe("crf_ner")
-    expected, found = pipe.model.predict([plain]), pipe.model.predict([odd])  # type: ignore[attr-defined]
+    expected, found = pipe.model.predict([plain]), pipe.model.predict([odd])
     np.testing.assert_allclose(found.emissions, expected.emissions, atol=1e-6)
-    trained, _ = pipe.model.begin_update([odd])  # type: ignore[attr-defined]
+    trained, _ = pipe.model.begin_update([odd])
     np.testing.assert_allclose(trained.emissions, expected.emissions, atol=1e-6)
     assert [token.text for token in odd] == marked
 
@@ -106,7 +106,7 @@ def test_every_layer_alone_reads_words_without_marks(name: str, tiny_transformer
 def test_a_listener_reads_the_docs_that_the_component_above_it_has_read(is_train: bool) -> None:
     read: dict[str, list[Doc]] = {}
 
-    class Listener(Model):  # type: ignore[type-arg]
+    class Listener(Model):
         upstream_name = "tok2vec"
 
     def layer(name: str, kind: Any = Model) -> Any:
@@ -138,7 +138,7 @@ def test_word_without_marks_keeps_joiners_inside_a_word(word: str, expected: str
 def test_a_mark_in_one_word_changes_no_attribute_of_the_others() -> None:
     nlp = spacy.blank("en")
     ruler = nlp.add_pipe("entity_ruler")
-    ruler.add_patterns([{"label": "TITLE", "pattern": "zed"}])  # type: ignore[attr-defined]
+    ruler.add_patterns([{"label": "TITLE", "pattern": "zed"}])
     nlp.add_pipe("sentencizer")
     attributes = [DEP, ENT_IOB, ENT_TYPE, LEMMA, MORPH, NORM, POS, SENT_START, TAG]
     doc = nlp("He met zed today and co\u00adoperated. He's gone.")

@@ -10,7 +10,7 @@ import spacy
 from spacy.language import Language
 from thinc.api import Adam, Optimizer, warmup_linear
 
-from pipelines import OWN_TRANSFORMER, SENTENCES, listening, make_examples
+from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, add_shared, make_examples
 from spacy_crf_ner.pipeline.learning_rates import UPDATES_AT_ZERO, LearningRateCheck
 from spacy_crf_ner.training.optimizer import GroupedAdam
 
@@ -37,23 +37,34 @@ def of(nlp: Language, optimizer: Optimizer, updates: int = 2, **settings: Any) -
     return messages
 
 
-def test_high_rate_for_transformer_warns_once(tiny_transformer: str) -> None:
-    nlp = listening("transformer", tiny_transformer=tiny_transformer)
-    nlp.initialize(lambda: make_examples(nlp))
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_high_rate_for_transformer_warns_once(is_shared: bool, tiny_transformer: str) -> None:
+    nlp = over_transformer(is_shared, tiny_transformer)
     (message,) = of(nlp, Adam(0.001))
-    expected = "[crf_ner] expected a learning rate of at most 0.0005 for a transformer, got 0.001,"
-    assert message.startswith(expected) and "\n" not in message
+    expected = "[transformer] expected a learning rate of at most 0.0005 for a transformer, got"
+    assert message.startswith(f"{expected} 0.001,") and "\n" not in message
     assert len(of(nlp, GroupedAdam(0.001))) == 1
     assert of(nlp, Adam(0.0005)) == of(nlp, GroupedAdam(0.001, groups=GROUPS)) == []
-    assert of(nlp, Adam(0.001), exclude=["transformer"], annotates=["transformer"]) == []
+    if is_shared:
+        assert of(nlp, Adam(0.001), exclude=["tok2vec"], annotates=["tok2vec"]) == []
 
 
-def test_high_rate_for_transformer_of_the_component_warns(tiny_transformer: str) -> None:
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_high_rate_for_frozen_transformer_is_no_warning(
+    is_shared: bool, tiny_transformer: str
+) -> None:
+    assert of(over_transformer(is_shared, tiny_transformer, frozen=True), Adam(0.001)) == []
+
+
+def over_transformer(is_shared: bool, transformer: str, **settings: Any) -> Language:
     nlp = spacy.blank("en")
-    own = {**OWN_TRANSFORMER, "name": tiny_transformer}
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": own}})
+    tok2vec: dict[str, Any] = {**OWN_TRANSFORMER, "name": transformer, **settings}
+    if is_shared:
+        add_shared(nlp, transformer, **settings)
+        tok2vec = LISTENER
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": tok2vec}})
     nlp.initialize(lambda: make_examples(nlp))
-    assert len(of(nlp, Adam(0.001))) == 1
+    return nlp
 
 
 def test_high_rate_without_transformer_is_no_warning(trained: Language) -> None:

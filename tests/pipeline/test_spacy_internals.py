@@ -12,12 +12,18 @@ from spacy import util
 from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc, Span
 from spacy.vocab import Vocab
+from thinc.api import Linear, Model, chain
 
 from pipelines import TOK2VEC, listening, make_examples
 from spacy_crf_ner.pipeline import spacy_internals
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
-from spacy_crf_ner.pipeline.spacy_internals import extension_key, listened_to, listeners
+from spacy_crf_ner.pipeline.spacy_internals import (
+    extension_key,
+    listened_to,
+    listeners,
+    trains_transformer,
+)
 
 
 @pytest.fixture
@@ -32,7 +38,7 @@ def test_extension_key_matches_spacy_storage(ent: Span) -> None:
     doc.user_data[extension_key(ent, probe)] = 0.5
     assert doc[1:3]._.probe == 0.5 and doc[0:3]._.probe is None
     assert ent.as_doc(copy_user_data=True)[:]._.probe == 0.5
-    assert Doc.from_docs([doc, doc])[4:6]._.probe == 0.5  # type: ignore[index]
+    assert Doc.from_docs([doc, doc])[4:6]._.probe == 0.5
     Span.remove_extension(probe)
 
 
@@ -45,6 +51,18 @@ def test_listeners_are_found(kind: str, tiny_transformer: str) -> None:
     assert listened_to(nlp.components) == {"tok2vec"}
     nlp.remove_pipe("tok2vec")
     assert listened_to(nlp.components) == set()
+
+
+@pytest.mark.parametrize("batch, expected", [(None, False), (7, True)])
+def test_listener_with_a_batch_trains_a_transformer(batch: int | None, expected: bool) -> None:
+    """As spacy-transformers' listener, which has one if its upstream component is updated."""
+
+    class Listener(Model):
+        upstream_name, _batch_id = "*", batch
+
+    listener = Listener("listener", lambda model, X, is_train: (X, X.append))
+    assert trains_transformer(chain(listener, Linear())) == expected
+    assert not trains_transformer(listening("tok2vec").get_pipe("crf_ner").model)
 
 
 def test_resume_training_makes_a_rehearsal_model() -> None:

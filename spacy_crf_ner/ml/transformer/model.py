@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from spacy.tokens import Doc
 from spacy.util import SimpleFrozenDict
+from thinc.api import Optimizer
 from torch import Tensor, nn
 
 from ...input_error import InputError
@@ -18,6 +19,7 @@ from ..arrays import to_tensor
 from ..device import to_device
 from ..dropout import use_fast_dropout
 from ..layer import Graph, Vectors, shim_of, torch_layer
+from ..learning_rate import warn_of_high_rate
 from ..memory import limit_kernel_cache
 from ..shim import MixedPrecision, TorchShim
 from .quantize import quantize
@@ -116,7 +118,14 @@ class TransformerShim(TorchShim):
     ) -> None:
         build = partial(TransformerEncoder, layers=layers, is_frozen=is_frozen)
         super().__init__(build, mixed_precision, dtype, quantize, is_large=True)
-        self._source = name, settings
+        self._source, self._has_warned = (name, settings), False
+
+    def finish_update(self, optimizer: Optimizer) -> None:
+        """Update the weights; warn once about a learning rate that ruins a transformer."""
+        module: Any = self._model
+        if module is not None and not module.is_frozen and not self._has_warned:
+            self._has_warned = warn_of_high_rate("transformer", optimizer)
+        super().finish_update(optimizer)
 
     def build_module(self, **dims: int) -> None:
         """Load the pretrained transformer, on the device in use."""
