@@ -15,7 +15,7 @@ from spacy.cli.train import train
 from spacy.language import Language
 from spacy.tokens import DocBin
 from spacy.training import Example
-from thinc.api import Model
+from thinc.api import Model, set_dropout_rate
 from torch import nn
 
 from graphs import LENGTHS, linear_layer, linear_of, random_docs
@@ -189,6 +189,17 @@ def test_dropout_between_layers_padded_matches_packed(
         found.append(np.concatenate(model.begin_update(alike)[0]))
     np.testing.assert_allclose(*found, atol=1e-6)
     assert not np.allclose(found[0], np.concatenate(model.begin_update(alike)[0]), atol=1e-3)
+
+
+@pytest.mark.parametrize("own", [None, 0.5])
+def test_dropout_rate_of_update_applies_unless_the_config_has_one(own: float | None) -> None:
+    model, _ = make(dropout=own)
+    for rate in (0.0, 0.5):
+        set_dropout_rate(model, rate)
+        once, again = (np.concatenate(model.begin_update(random_docs())[0]) for _ in range(2))
+        assert np.array_equal(once, again) == (rate == 0.0 and own is None)
+        once, again = (np.concatenate(model.predict(random_docs())) for _ in range(2))
+        np.testing.assert_array_equal(once, again)
 
 
 @given(st.lists(st.integers(0, 40), max_size=30))
