@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import spacy
 from numpy.testing import assert_array_equal
+from spacy.tokens import Doc
 from spacy.training import Example
+from spacy.vocab import Vocab
 from thinc.api import Model
 
 from graphs import ENCODER, WORDS, joined, modules_of, weights_of
@@ -112,6 +114,28 @@ def test_update_changes_weights_of_all_layers(trained):
     changed = {name for name in before if (before[name] != after[name]).any()}
     for module in modules:
         assert any(name.startswith(module) for name in changed), module
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_layer_with_spacys_last_listener_gets_its_gradient_last(order):
+    """SpaCy walks them by depth; a layer of thinc has the first and the last of three."""
+
+    class Listener(Model):
+        upstream_name = "tok2vec"
+
+    def layer(kind, name, *below):
+        def forward(model, docs, is_train):
+            return [place(len(doc), 2) for doc in docs], lambda dY: called.append(name)
+
+        return kind(name, forward, layers=below)
+
+    called = []
+    below = Listener("1", None), Model("between", None, layers=[Listener("3", None)])
+    layers = [layer(Model, "first and last", *below), concatenate(layer(Listener, "second"))]
+    model = concatenate(*layers[::order])
+    doc = Doc(Vocab(), ["a"])
+    model.begin_update([doc])[1]([place(1, 4)])
+    assert called == ["second", "first and last"]
 
 
 @pytest.mark.parametrize("kind", ["flat", "nested"])

@@ -154,10 +154,10 @@ def test_copies_predict_and_learn_alike_and_apart(copy: Any, tiny_transformer: s
     backprop(random_gradient(scores))
     model_of(twin).finish_update(Adam(0.01))
     assert all((before[name] == now).all() for name, now in weights_of(nlp).items())
-    assert any((before[name] != now).any() for name, now in weights_of(twin).items())
+    assert sum((before[name] != now).any() for name, now in weights_of(twin).items()) > 40
 
 
-@pytest.mark.parametrize("dtype", [None, "fp32"])
+@pytest.mark.parametrize("dtype", [None, "bf16"])
 def test_use_params_predicts_with_averages_until_it_ends(
     dtype: str | None, tiny_transformer: str
 ) -> None:
@@ -175,8 +175,9 @@ def test_use_params_predicts_with_averages_until_it_ends(
             for name, weights in shim.module.named_parameters():
                 average = torch.as_tensor(optimizer.averages[node.shims[0].id, name])
                 weights.data.copy_(average.view_as(weights))
+    for each in (nlp, averaged):
+        accelerate(each, dtype)
     expected = model_of(averaged).predict(docs).emissions
-    accelerate(nlp, dtype)
     before, last = weights_of(nlp), model_of(nlp).predict(docs).emissions
     assert abs(last - expected).max() > 1e-3
     with model_of(nlp).use_params(optimizer.averages):
