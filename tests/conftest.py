@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -94,6 +95,16 @@ def tiny_transformer(tmp_path_factory):
     from pipelines import make_tiny_transformer
 
     return make_tiny_transformer(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory):
+    """The folder of a small transformer of a kind of `encoders.ENCODERS`: `encoder(kind)`."""
+    pytest.importorskip("transformers")
+    from encoders import make_encoder
+
+    root = tmp_path_factory.mktemp("encoders")
+    return cache(lambda kind: make_encoder(kind, root / kind))
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,8 @@ def make_phobert(folder: Path) -> str:
         num_attention_heads=2,
         intermediate_size=32,
         max_position_embeddings=258,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
         pad_token_id=1,
     )
     RobertaModel(config).save_pretrained(folder)

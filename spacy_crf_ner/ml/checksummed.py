@@ -48,6 +48,14 @@ def file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
+def is_of_machine(error: Exception) -> bool:
+    """Return whether an error is about memory or a file system, and not about what was read."""
+    # The library transformers raises OSErrors without a number for bad content.
+    is_systems = isinstance(error, OSError) and error.errno is not None
+    is_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return is_systems or is_memory
+
+
 @contextmanager
 def readable(expected: str) -> Iterator[None]:
     """Raise InputError where stored bytes cannot be read; errors of the machine stay as they are.
@@ -57,12 +65,8 @@ def readable(expected: str) -> Iterator[None]:
     """
     try:
         yield
-    except (InputError, MemoryError):
-        raise
     except Exception as error:
-        # The library transformers raises OSErrors without a number for bad content.
-        is_systems = isinstance(error, OSError) and error.errno is not None
-        if is_systems or type(error).__name__ == "OutOfMemoryError":  # of torch
+        if isinstance(error, InputError) or is_of_machine(error):
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(

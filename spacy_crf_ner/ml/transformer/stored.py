@@ -15,8 +15,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import srsly
+import torch
 from torch import nn
 from transformers import (
+    MODEL_FOR_TEXT_ENCODING_MAPPING,
     AutoConfig,
     AutoModel,
     AutoModelForTextEncoding,
@@ -26,7 +28,7 @@ from transformers import (
 from transformers.utils import logging
 
 from ...input_error import InputError
-from ..checksummed import readable, seal, unseal
+from ..checksummed import is_of_machine, readable, seal, unseal
 from ..stored_weights import build_without_weights, weights_from_bytes, weights_to_bytes
 from .positions import max_positions
 from .slow_tokenizer import SlowTokenizer
@@ -105,15 +107,17 @@ def load(
     given = {"trust_remote_code": trusts_remote_code()}
     try:
         with no_progress_bars():
-            config = AutoConfig.from_pretrained(name, **given, **transformer_config)
+            config = AutoConfig.from_pretrained(name, **{**transformer_config, **given})
             tokenizer = AutoTokenizer.from_pretrained(
-                name, **{"use_fast": True, **tokenizer_config}, **given
+                name, **{"use_fast": True, **tokenizer_config, **given}
             )
             transformer: Any = _auto_class(config).from_pretrained(
                 name, config=config, use_safetensors=True, **given
             )
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the machine
+        own = _own_tokenizer(tokenizer, config)
+        return _checked(transformer.float(), own), own
+    except Exception as error:
+        if isinstance(error, InputError) or is_of_machine(error):
             raise
         if "trust_remote_code" in str(error):
             raise _runs_code(f"The transformer {name!r}") from error
@@ -122,12 +126,27 @@ def load(
             f"transformer: expected a folder, or a name on the hub, of a transformer with weights "
             f"as safetensors, got {name!r}, which fails with {reason[:300]}"
         ) from error
-    return transformer.float(), _own_tokenizer(tokenizer, config)
+
+
+def _checked(transformer: Any, tokenizer: Tokenizer) -> Any:
+    """Return a transformer that encodes the subwords of its tokenizer; it raises for others."""
+    ids = [*tokenizer.encode([""])[0].ids, tokenizer.pad_id]
+    if len(ids) > tokenizer.longest:
+        raise ValueError(
+            f"model_max_length: expected {len(ids)} at least, of which {len(ids) - 1} are special "
+            f"subwords, got {tokenizer.longest}."
+        )
+    inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids))}
+    with torch.no_grad():
+        _ = transformer.eval()(**inputs).last_hidden_state
+    return transformer
 
 
 def _auto_class(config: Any) -> Any:
     """Return the class that makes a transformer; of T5, its encoder."""
-    return AutoModelForTextEncoding if config.is_encoder_decoder else AutoModel
+    # The config of T5's encoder says that it has no decoder.
+    is_text_encoder = config.is_encoder_decoder or type(config) in MODEL_FOR_TEXT_ENCODING_MAPPING
+    return AutoModelForTextEncoding if is_text_encoder else AutoModel
 
 
 def _own_tokenizer(tokenizer: Any, config: Any) -> Tokenizer:
@@ -144,15 +163,25 @@ def _own_tokenizer(tokenizer: Any, config: Any) -> Tokenizer:
 
 def write(module: Any, tokenizer: Tokenizer) -> bytes:
     """Write a transformer and its tokenizer, without the name of the folder it was loaded from."""
-    config = module.transformer.config.to_dict()
     slow = isinstance(tokenizer, SlowTokenizer)
     content = {
-        "config": json.dumps({k: config[k] for k in config if k != "_name_or_path"}, default=str),
+        "config": json.dumps(_without_origin(module.transformer.config.to_dict()), default=str),
         "tokenizer": None if slow else tokenizer.state,
         "files": tokenizer.files if isinstance(tokenizer, SlowTokenizer) else None,
         "weights": weights_to_bytes(module),
     }
     return seal(srsly.msgpack_dumps(content))
+
+
+def _without_origin(settings: Any) -> Any:
+    """Copy nested settings, without the folder and the dtype of the weights that were loaded."""
+    if not isinstance(settings, dict):
+        return settings
+    return {
+        key: _without_origin(value)
+        for key, value in settings.items()
+        if key not in ("_name_or_path", "dtype", "torch_dtype")
+    }
 
 
 def read(data: bytes, build: Callable[[nn.Module], nn.Module]) -> tuple[nn.Module, Tokenizer]:
