@@ -234,12 +234,15 @@ def align(texts: Texts, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     before = np.maximum.accumulate(np.where(is_space, -1, places))
     own = starts < ends
     seen = following[starts], before[ends - 1] + 1
-    starts, ends = np.where(own & (seen[0] < seen[1]), seen, (starts, ends))
+    is_blank = seen[0] >= seen[1]
+    starts, ends = np.where(own & ~is_blank, seen, (starts, ends))
     first = np.searchsorted(texts.ends, starts, side="right")
     last = np.searchsorted(texts.starts, ends, side="left")
     counts = np.where(own, (last - first).clip(0), 0)
     subwords = np.repeat(np.arange(len(counts)), counts)
     tokens = np.repeat(first - edges(counts)[:-1], counts) + np.arange(len(subwords))
+    kept = (following[texts.starts] < texts.ends)[tokens] | is_blank[subwords]
+    tokens, subwords = tokens[kept], subwords[kept]
     order = np.argsort(tokens, kind="stable")
     return tokens[order], subwords[order]
 
