@@ -1,366 +1,330 @@
-"""Training of a transformer on a CPU: like spacy-transformers, and in bfloat16; threads."""
+"""A transformer: each kind trains and is stored; its vectors are those of each window alone."""
 
-import random
+import json
+import pickle
+import shutil
+import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import spacy
 import torch
-from spacy.language import Language
-from spacy.util import registry
+from spacy.tokens import Doc
 from thinc.api import Adam, Optimizer
 from torch import Tensor
 
+from encoders import ENCODERS, TEXTS, belongs
 from pipelines import OWN_TRANSFORMER, make_examples
-from spacy_crf_ner.ml import dtype
-from spacy_crf_ner.training.optimizer import GroupedAdam
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.ml import dtype, network
+from spacy_crf_ner.ml.layer import Vectors, shim_of
+from spacy_crf_ner.ml.transformer import model
+from spacy_crf_ner.ml.transformer.model import transformer
+from spacy_crf_ner.ml.transformer.spans import doc_spans, strided_spans
+from spacy_crf_ner.ml.transformer.subwords import BatchLimits
 
-OURS, THEIRS = "spacy-crf-ner.TransformerModel.v1", "spacy-transformers.TransformerModel.v3"
-
-
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-
-
-def pipeline(folder: str, architecture: str, **settings: Any) -> Language:
-    spacy.util.fix_random_seed(0)
-    nlp = spacy.blank("en")
-    spans = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 8, "stride": 6}
-    model = {"@architectures": architecture, "name": folder, "get_spans": spans, **settings}
-    nlp.add_pipe("transformer", config={"model": model})
-    listener = {"@architectures": "spacy-transformers.TransformerListener.v1", "grad_factor": 1.0}
-    listener["pooling"] = {"@layers": "reduce_mean.v1"}  # type: ignore[assignment]
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": listener}})
-    nlp.initialize(lambda: make_examples(nlp))
-    return nlp
+Encoder = Callable[[str], str]
+NLP = spacy.blank("en")
+DOCS = [NLP.make_doc(text) for text in (*TEXTS, "", " \n ")]
+WINDOWS = strided_spans(6, 4)
+DROPOUT = {"hidden_dropout_prob": 0.5}
 
 
-def shim_of(nlp: Language) -> Any:
-    return nlp.get_pipe("transformer").model.layers[0].shims[0]
+def layer_over(folder: str | Path, **settings: Any) -> Vectors:
+    layer = transformer(str(folder), **{"get_spans": WINDOWS, **settings})
+    layer.initialize()
+    return layer
 
 
-def weights(nlp: Language) -> dict[str, np.ndarray]:
-    return {name: p.detach().numpy().copy() for name, p in shim_of(nlp)._model.named_parameters()}
+def module_of(layer: Vectors) -> Any:
+    return shim_of(layer).module
 
 
-def gradients(nlp: Language) -> dict[str, Tensor]:
-    """The gradients of one update that does not move the weights."""
-    torch.manual_seed(0)
-    nlp.update(make_examples(nlp), sgd=False)  # type: ignore[arg-type]
-    named = shim_of(nlp)._model.named_parameters()
-    return {name: p.grad.to_dense() for name, p in named if p.grad is not None}
+def predict(layer: Vectors) -> Any:
+    return np.concatenate(layer.predict(DOCS))
 
 
-def fit(nlp: Language, batches: list[int], optimizer: Optimizer) -> Language:
-    """Train on so many of the examples each, 0 for an update that has no gradient."""
-    torch.manual_seed(0)
-    for n in batches:
-        for eg in make_examples(nlp)[:n]:  # accumulated
-            nlp.update([eg], sgd=False)  # type: ignore[arg-type]
-        for _, pipe in nlp.pipeline:
-            pipe.finish_update(optimizer)
-    return nlp
+def update(layer: Vectors, optimizer: Optimizer | None = None) -> Any:
+    """Learn from some gradient; returns the vectors before."""
+    Y, backprop = layer.begin_update(DOCS)
+    chance = np.random.default_rng(0)
+    backprop([chance.normal(size=y.shape).astype("f") for y in Y])
+    if optimizer is not None:
+        layer.finish_update(optimizer)
+    return np.concatenate(Y)
 
 
-def test_trained_weights_match_spacy_transformers(tiny_transformer: str) -> None:
-    """Also with an update without gradients, in which Adam still applies its moments."""
-    settings = {"L2": 0.1, "use_averages": False}
-    ours, theirs = (
-        weights(
-            fit(
-                pipeline(tiny_transformer, name, transformer_config=NO_DROPOUT),
-                [2, 7, 0, 1],
-                Adam(0.01, **settings),  # type: ignore[arg-type]
-            )
-        )
-        for name in (OURS, THEIRS)
-    )
-    begun = weights(pipeline(tiny_transformer, OURS))
-    assert ours.keys() == theirs.keys()
-    for name, expected in theirs.items():
-        np.testing.assert_allclose(ours[name], expected, atol=2e-5, err_msg=name)
-        assert (name.startswith("pooler.")) == np.array_equal(expected, begun[name]), name
+def gradients(layer: Vectors) -> dict[str, Tensor]:
+    named = module_of(layer).named_parameters()
+    return {name: w.grad.to_dense().clone() for name, w in named if w.grad is not None}
 
 
-def test_cpu_training_uses_sparse_gradients_and_fast_dropout(
-    tiny_transformer: str,
+def alone(layer: Vectors, pooling: str) -> Tensor:
+    """The vectors if each window runs alone, and subwords are chosen by counting characters."""
+    tokenizer, module = shim_of(layer).tokenizer, module_of(layer)  # type: ignore[attr-defined]
+    rows = []
+    for doc in DOCS:
+        found: list[list[Tensor]] = [[] for _ in doc]
+        for start, end in WINDOWS(doc):
+            if start == end:
+                continue
+            base, last = doc[start].idx, doc[end - 1]
+            (encoded,) = tokenizer.encode([doc.text[base : last.idx + len(last)]])
+            ids = torch.tensor(encoded.ids[None], dtype=torch.int64)
+            output = module.transformer(input_ids=ids, output_hidden_states=True)
+            states = output.last_hidden_state[0]
+            if module.mix is not None:
+                stacked = torch.stack(output.hidden_states)[:, 0]
+                states = (module.mix.softmax(0)[:, None, None] * stacked).sum(0)
+            for state, pair in zip(states, encoded.characters + base):
+                for i in range(start, end):
+                    token = doc[i].idx, doc[i].idx + len(doc[i])
+                    if belongs(token, tuple(pair), doc.text):
+                        found[i].append(state)
+        chosen = {"mean": slice(None), "first": slice(1), "last": slice(-1, None)}[pooling]
+        zeros = torch.zeros(layer.get_dim("nO"))
+        rows += [torch.stack(each[chosen]).mean(0) if each else zeros for each in found]
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_each_encoder_trains_and_loads_with_the_same_results_without_its_folder(
+    kind: str, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dense one for each batch of windows would take longer; optimizers need dense ones."""
-    nlp = pipeline(tiny_transformer, OURS)
-    module = shim_of(nlp)._model
-    made: list[Any] = []
-    words = module.get_input_embeddings()
-    words.weight.register_hook(lambda gradient: made.append(gradient.layout))
-    for _ in range(2):  # the second one is added to the first
-        nlp.update(make_examples(nlp), sgd=False)  # type: ignore[arg-type]
-        learned = [weights.grad for weights in module.parameters() if weights.grad is not None]
-        assert {gradient.layout for gradient in learned} == {torch.strided}
-    assert made == [torch.sparse_coo] * 2
-    assert not words.sparse  # others may train the module with optimizers for dense gradients
-    assert not any(type(layer) is torch.nn.Dropout for layer in module.modules())  # slower
+    folder = shutil.copytree(encoder(kind), tmp_path / "folder-of-the-training")
+    layer = layer_over(folder)
+    before, optimizer = predict(layer), Adam(0.01)
+    for _ in range(2):
+        update(layer, optimizer)
+    shutil.rmtree(folder)
+    stored, expected = layer.to_bytes(), predict(layer)
+    assert np.abs(expected - before).max() > 1e-3
+    assert str(tmp_path).encode() not in stored and folder.name.encode() not in stored
+    monkeypatch.setattr(socket.socket, "connect", None)
+    for _ in range(2):  # what is loaded can be stored again
+        loaded = transformer(str(folder), get_spans=WINDOWS).from_bytes(stored)
+        np.testing.assert_array_equal(predict(loaded), expected)
+        stored = loaded.to_bytes()
+    assert b"tmp" not in stored
 
 
-@pytest.mark.parametrize("make", [Adam, GroupedAdam])
-def test_use_params_replaces_weights_by_averages(make: Any, tiny_transformer: str) -> None:
-    """Of the transformer and of the head, as numpy computes them by thinc's formula.
-
-    thinc's begin at zero, ours with the weights.
-    """
-    nlp = pipeline(tiny_transformer, OURS)
-    shims = [shim for _, pipe in nlp.pipeline for node in pipe.model.walk() for shim in node.shims]
-    named = [weights for shim in shims for _, weights in shim._model.named_parameters()]
-    optimizer = make(0.01, use_averages=True)
-    begin = 1 if make is GroupedAdam else 0
-    expected = [begin * weights.detach().numpy() for weights in named]
-    for step in range(1, 5):
-        fit(nlp, [2], optimizer)
-        decay = (1 + step) / (10 + step)
-        expected = [
-            decay * average + (1 - decay) * weights.detach().numpy()
-            for average, weights in zip(expected, named)
-        ]
-    last = [weights.detach().numpy().copy() for weights in named]
-    with nlp.use_params(optimizer.averages):
-        inside = [weights.detach().numpy().copy() for weights in named]
-        saved = nlp.to_bytes()
-    assert len(named) > 20
-    learned = [not np.array_equal(*pair) for pair in zip(inside, last)]
-    assert 0 < learned.count(False) <= 4  # the pooler of the transformer has no gradient
-    for average, own, is_learned in zip(expected, inside, learned):
-        if is_learned:
-            np.testing.assert_allclose(own, average, atol=1e-6)
-    for own, weights in zip(last, named):
-        np.testing.assert_array_equal(own, weights.detach().numpy())
-    loaded = shim_of(pipeline(tiny_transformer, OURS).from_bytes(saved))
-    for (_, weights), own in zip(loaded._model.named_parameters(), inside):
-        np.testing.assert_array_equal(weights.detach().numpy(), own)
-
-
-def test_predict_in_threads_applies_no_dropout(tiny_transformer: str) -> None:
-    nlp = pipeline(tiny_transformer, OURS)
-    nlp.update(make_examples(nlp), sgd=False, drop=0.5)  # type: ignore[arg-type]
-
-    def scores(text: str) -> np.ndarray:
-        emissions: np.ndarray = nlp.get_pipe("crf_ner").trellis(nlp(text)).emissions  # type: ignore
-        return emissions
-
-    texts = [f"Tim Cook visited {number} cities." for number in range(40)]
-    expected = [scores(text) for text in texts]
-    with ThreadPoolExecutor(8) as threads:
-        found = [*threads.map(scores, texts)]
-    np.testing.assert_allclose(np.concatenate(found), np.concatenate(expected), atol=1e-5)
-
-
-def test_predict_before_backward_keeps_training_mode(tiny_transformer: str) -> None:
-    """Gradient checkpoints run the layers again in the backward pass, with the same dropout."""
-    nlp = pipeline(tiny_transformer, OURS)
-    model: Any = nlp.get_pipe("transformer").model
-    module = shim_of(nlp)._model
-    seen = []
-    module.embeddings.word_embeddings.weight.register_hook(lambda _: seen.append(module.training))
-    nlp.update(make_examples(nlp), sgd=False, annotates=["transformer"])  # type: ignore[arg-type]
-    assert seen == [True] * len(seen) != []
-    model.predict([eg.reference for eg in make_examples(nlp)])
-    assert not module.training
-
-
-@pytest.mark.parametrize("spans", ["doc_spans", "strided_spans"])
-def test_transformer_initialized_on_empty_docs_predicts(spans: str, tiny_transformer: str) -> None:
-    more = {"window": 8, "stride": 6} if spans == "strided_spans" else {}
-    getter = {"@span_getters": f"spacy-transformers.{spans}.v1", **more}
-    nlp = spacy.blank("en")
-    model = {"@architectures": OURS, "name": tiny_transformer, "get_spans": getter}
-    nlp.add_pipe("transformer", config={"model": model})
-    nlp.initialize(lambda: make_examples(nlp, [("", [])] * 12))
-    docs = list(nlp.pipe(["Tim Cook", "", "Hanoi"]))
-    assert [len(doc._.trf_data.wordpieces.strings) for doc in docs] == [1, 0, 1]
-    beside, alone = (
-        doc._.trf_data.model_output.last_hidden_state for doc in (docs[2], nlp("Hanoi"))
-    )
-    np.testing.assert_allclose(beside[:, : alone.shape[1]], alone, atol=1e-5)
-
-
-def test_training_keeps_python_random_state(tiny_transformer: str) -> None:
-    """The order of docs in the next epoch depends on it."""
-    nlp = pipeline(tiny_transformer, OURS)
-    before = random.getstate()
-    nlp.update(make_examples(nlp), sgd=False)  # type: ignore[arg-type]
-    assert random.getstate() == before
-
-
-def test_copy_has_separate_optimizer_moments(tiny_transformer: str) -> None:
-    """The optimizer keeps its moments apart from those of what was copied."""
-    moved = []
-    for is_alone in (True, False):
-        nlp = pipeline(tiny_transformer, OURS)
-        shared: Any = nlp.get_pipe("transformer").model
-        own = shared.copy()
-        ids = [model.layers[0].shims[0].id for model in (shared, own)]
-        assert ids[0] != ids[1]
-        optimizer = Adam(0.01)
-        for step in range(3):
-            for model in [own] if is_alone else [shared, own]:
-                shim = model.layers[0].shims[0]
-                for i, weights in enumerate(shim._model.parameters()):
-                    torch.manual_seed(10 * step + i)
-                    sign = -1 if model is shared else 1
-                    weights.grad = sign * torch.rand_like(weights)
-                shim.finish_update(optimizer)
-        moved.append([w.detach().clone() for w in own.layers[0].shims[0]._model.parameters()])
-    for alone, beside in zip(*moved):
-        torch.testing.assert_close(alone, beside)
-
-
-def test_head_copy_has_new_shim_ids(tiny_transformer: str) -> None:
-    head: Any = pipeline(tiny_transformer, OURS).get_pipe("crf_ner").model  # type: ignore[attr-defined]
-    ids = [[shim.id for node in m.walk() for shim in node.shims] for m in (head, head.copy())]
-    assert ids[0] and not {*ids[0]} & {*ids[1]}
-
-
-def test_dropout_applies_config_rate_in_training_only(tiny_transformer: str) -> None:
-    rates = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.0}
-    layer: Any = (
-        pipeline(tiny_transformer, OURS, transformer_config=rates).get_pipe("transformer").model
-    )  # type: ignore[attr-defined]
-    seen = []
-
-    def hook(module: Any, inputs: Any, output: Tensor) -> None:
-        seen.append((module.training, (output[inputs[0] != 0] == 0).float().mean().item()))
-
-    layer.shim._model.embeddings.dropout.register_forward_hook(hook)
-    docs = [spacy.blank("en")("Tim Cook visited Hanoi and wrote home. " * 20)]
-    torch.manual_seed(0)
-    layer.begin_update(docs)
-    layer.predict(docs)
-    assert {training for training, _ in seen} == {True, False}
-    for training, dropped in seen:
-        assert 0.15 < dropped < 0.35 if training else dropped == 0.0
-
-
-def test_initialize_of_copy_keeps_trained_weights(tiny_transformer: str) -> None:
-    """As of a component whose listener is replaced, and which is then initialized."""
-    shared: Any = pipeline(tiny_transformer, OURS).get_pipe("transformer").model
-    with torch.no_grad():
-        for parameter in shared.shim._model.parameters():
-            parameter += 1.0
-    own = shared.copy()
-    own.initialize()
-    for learned, expected in zip(own.shim._model.parameters(), shared.shim._model.parameters()):
-        torch.testing.assert_close(learned, expected)
-
-
-def test_deepcopied_pipeline_and_optimizer_train_like_original(tiny_transformer: str) -> None:
-    """With a copy of the moments that the optimizer has."""
-    nlp = pipeline(tiny_transformer, OURS)
-    optimizer = Adam(0.01)
-    fit(nlp, [2, 7], optimizer)
-    copied, its_optimizer = deepcopy((nlp, optimizer))
-    before = weights(nlp)
-    after = [
-        weights(fit(each, [3], sgd)) for each, sgd in ((nlp, optimizer), (copied, its_optimizer))
-    ]
-    assert any(not np.array_equal(before[name], after[0][name]) for name in before)
-    for name, values in after[0].items():
-        np.testing.assert_allclose(after[1][name], values, atol=1e-6, err_msg=name)
-
-
-def test_transformer_settings_match_spacy_transformers(tiny_transformer: str) -> None:
-    settings = {
-        "tokenizer_config": {"model_max_length": 5},
-        "transformer_config": {"hidden_dropout_prob": 0.3},
-        "grad_scaler_config": {"init_scale": 64.0},
-    }
-    for architecture in (OURS, THEIRS):
-        nlp = pipeline(tiny_transformer, architecture, **settings)
-        doc = nlp.get_pipe("transformer")(nlp.make_doc("Nothing to see here, move along."))
-        assert set(doc._.trf_data.wordpieces.lengths) == {5}
-        assert shim_of(nlp)._model.config.hidden_dropout_prob == 0.3
-        assert shim_of(nlp)._grad_scaler._scale == 64.0
-
-
-def test_grad_factor_of_own_transformer_scales_gradients(tiny_transformer: str) -> None:
-    found = []
-    for factor in (1.0, 0.25):
-        spacy.util.fix_random_seed(0)
-        nlp = spacy.blank("en")
-        own = {**OWN_TRANSFORMER, "name": tiny_transformer, "grad_factor": factor}
-        nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": own}})
-        nlp.initialize(lambda nlp=nlp: make_examples(nlp))  # type: ignore[misc]
-        torch.manual_seed(0)
-        nlp.update(make_examples(nlp), sgd=False)  # type: ignore[arg-type]
-        tok2vec: Any = nlp.get_pipe("crf_ner").model.get_ref("tok2vec")  # type: ignore[attr-defined]
-        (shim,) = (shim for layer in tok2vec.walk() for shim in layer.shims)
-        found.append({n: w.grad for n, w in shim._model.named_parameters() if w.grad is not None})
-    whole, scaled = found
-    assert any(gradient.to_dense().any() for gradient in whole.values())
-    for name, gradient in whole.items():
-        torch.testing.assert_close(scaled[name].to_dense(), 0.25 * gradient.to_dense())
-
-
-@pytest.fixture(scope="module")
-def gradients_in(tiny_transformer: str) -> dict[bool | str, dict[str, Tensor]]:
-    """The gradients of each setting of mixed_precision that a CPU has."""
-    return {
-        setting: gradients(pipeline(tiny_transformer, OURS, mixed_precision=setting))
-        for setting in (False, "bf16")
-    }
-
-
-def test_mixed_precision_true_on_cpu_trains_in_float32(
-    tiny_transformer: str, gradients_in: Any
+@pytest.mark.parametrize("limits", [BatchLimits(1, 0), BatchLimits(40, 4), BatchLimits(10**6, 10**6)])
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_vectors_and_gradients_are_those_of_each_window_alone(
+    kind: str, limits: BatchLimits, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As for the head: the setting is for GPUs."""
-    plain = gradients_in[False]
-    same = gradients(pipeline(tiny_transformer, OURS, mixed_precision=True))
-    for name, gradient in plain.items():
-        torch.testing.assert_close(same[name], gradient)
+    monkeypatch.setattr(model, "CPU", limits)
+    pooling = {1: "first", 40: "last"}.get(limits.subwords, "mean")
+    for layers in model.LAYERS:
+        layer = layer_over(encoder(kind), layers=layers, pooling=pooling)
+        module = module_of(layer)
+        if module.mix is not None:
+            module.mix.data = torch.arange(float(len(module.mix)))
+        expected = alone(layer, pooling)
+        np.testing.assert_allclose(predict(layer), expected.detach(), atol=1e-5)
+        np.testing.assert_allclose(update(layer), expected.detach(), atol=1e-5)
+        found = gradients(layer)
+        module.zero_grad()
+        chance = np.random.default_rng(0)
+        expected.backward(torch.tensor(chance.normal(size=expected.shape).astype("f")))
+        own = gradients(layer)
+        assert found.keys() == own.keys()
+        for name, gradient in own.items():
+            torch.testing.assert_close(found[name], gradient, atol=2e-4, rtol=1e-3)
 
 
-def test_bfloat16_gradients_are_close_to_float32(tiny_transformer: str, gradients_in: Any) -> None:
-    plain = gradients_in[False]
-    nlp = pipeline(tiny_transformer, OURS, mixed_precision="bf16")
-    mixed = gradients(nlp)
-    assert mixed.keys() == plain.keys()
-    assert {g.dtype for g in mixed.values()} == {torch.float32}
-    assert {str(w.dtype) for w in weights(nlp).values()} == {"float32"}
-    words = "embeddings.word_embeddings.weight"
-    assert not torch.equal(mixed[words], plain[words])
-    flat = [torch.cat([g.reshape(-1) for g in each.values()]) for each in (mixed, plain)]
-    assert torch.cosine_similarity(*flat, dim=0) > 0.99
+def test_a_mix_learns_over_a_frozen_transformer(encoder: Encoder) -> None:
+    layer = layer_over(
+        encoder("bert"), layers="mix", frozen=True, transformer_config=DROPOUT
+    )
+    before = {name: w.detach().clone() for name, w in module_of(layer).named_parameters()}
+    expected = predict(layer)
+    np.testing.assert_allclose(update(layer, Adam(0.01)), expected, atol=1e-6)  # no dropout
+    changed = {n for n, w in module_of(layer).named_parameters() if not torch.equal(w, before[n])}
+    assert changed == {"mix"}
+    loaded = transformer("", layers="mix", frozen=True).from_bytes(layer.to_bytes())
+    assert {n for n, w in module_of(loaded).named_parameters() if w.requires_grad} == {"mix"}
+
+
+def test_dropout_of_the_config_is_for_training_only(encoder: Encoder) -> None:
+    """Also if threads predict at the same time, after an update."""
+    plain = layer_over(encoder("bert"))
+    layer = layer_over(encoder("bert"), transformer_config=DROPOUT)
+    expected = predict(plain)
+    torch.manual_seed(0)
+    assert np.abs(update(layer) - expected).max() > 0.5
+    with ThreadPoolExecutor(4) as threads:
+        for found in threads.map(lambda _: predict(layer), range(8)):
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "t5"])
+@pytest.mark.parametrize("name", ["bf16", "int8"])
+def test_a_dtype_of_prediction_does_not_affect_training(
+    kind: str, name: str, encoder: Encoder
+) -> None:
+    if name == "int8":
+        pytest.importorskip("onnxruntime")
+    expected = predict(layer_over(encoder(kind)))
+    layer = layer_over(encoder(kind), dtype=name)
+    for _ in range(2):
+        difference = np.abs(predict(layer) - expected).max()
+        assert 0 < difference < 0.1
+        np.testing.assert_allclose(update(layer), expected, atol=1e-5)
+
+
+def trained_in(encoder: Encoder, setting: Any) -> Tensor:
+    layer = layer_over(encoder("bert"), mixed_precision=setting)
+    update(layer)
+    return torch.cat([each.flatten() for each in gradients(layer).values()])
 
 
 @pytest.mark.parametrize(
-    "has_bf16, seconds, expected", [(True, 1.0, "bf16"), (True, 2.0, False), (False, 1.0, False)]
+    "setting, has_bf16, seconds, expected",
+    [
+        (True, True, 1.0, "fp32"),  # which is for GPUs
+        ("bf16", True, 2.0, "bf16"),
+        ("auto", True, 1.0, "bf16"),
+        ("auto", True, 2.0, "fp32"),
+        ("auto", False, 1.0, "fp32"),
+    ],
 )
-def test_auto_trains_in_bfloat16_only_if_faster(
-    tiny_transformer: str,
+def test_mixed_precision_on_a_cpu(
+    setting: Any,
     has_bf16: bool,
     seconds: float,
-    expected: bool | str,
-    gradients_in: Any,
+    expected: str,
+    encoder: Encoder,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dtype, "has_bf16", lambda: has_bf16)
     monkeypatch.setattr(dtype, "measure_linear", lambda *_: {"fp32": 2.0, "bf16": seconds})
-    found = gradients(pipeline(tiny_transformer, OURS, mixed_precision="auto"))
-    same, other = gradients_in[expected], gradients_in[False if expected else "bf16"]
-    assert all(torch.equal(found[name], same[name]) for name in same)
-    assert not all(torch.equal(found[name], other[name]) for name in other)
+    plain, found = trained_in(encoder, False), trained_in(encoder, setting)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, plain) == (expected == "fp32")
+    assert torch.cosine_similarity(found, plain, dim=0) > 0.99
 
 
-def test_bfloat16_pipeline_predicts_in_float32(tiny_transformer: str) -> None:
-    """The setting is in the config."""
-    nlp = pipeline(tiny_transformer, OURS, mixed_precision="bf16")
-    plain = pipeline(tiny_transformer, OURS)
-    assert nlp.config["components"]["transformer"]["model"]["mixed_precision"] == "bf16"
-    doc, same = nlp("Tim Cook visited Hanoi."), plain("Tim Cook visited Hanoi.")
-    hidden, expected = (d._.trf_data.model_output.last_hidden_state for d in (doc, same))
-    np.testing.assert_array_equal(hidden, expected)
+# Windows with too many subwords
 
 
-def test_unknown_mixed_precision_raises(tiny_transformer: str) -> None:
-    with pytest.raises(ValueError, match="mixed_precision"):
-        pipeline(tiny_transformer, OURS, mixed_precision="int4")
-    assert registry.architectures.get(OURS)
+def without_length(folder: str, target: Path) -> Path:
+    """Copy a transformer; its tokenizer does not know how many subwords the transformer reads."""
+    shutil.copytree(folder, target)
+    file = target / "tokenizer_config.json"
+    settings = json.loads(file.read_text())
+    del settings["model_max_length"]
+    file.write_text(json.dumps(settings))
+    return target
+
+
+@pytest.mark.parametrize("kind, positions", [("bert", 66), ("roberta", 64)])
+def test_a_window_beyond_the_positions_is_divided(
+    kind: str, positions: int, encoder: Encoder, tmp_path: Path
+) -> None:
+    whole = {"get_spans": doc_spans()}
+    layer = layer_over(without_length(encoder(kind), tmp_path / "unlimited"), **whole)
+    known = layer_over(encoder(kind), **whole, tokenizer_config={"model_max_length": positions})
+    docs = [Doc(NLP.vocab, words=["abc", "defgh"] * 50), Doc(NLP.vocab, words=["w" * 200])]
+    for each in (layer, transformer("", **whole).from_bytes(layer.to_bytes())):
+        found = each.predict(docs)
+        for vectors, expected in zip(found, known.predict(docs), strict=True):
+            np.testing.assert_allclose(vectors, expected, atol=1e-6)
+            assert np.abs(vectors).max(axis=1).min() > 0
+    layer.begin_update(docs)
+
+
+# Storage
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_a_checkpoint_in_16_bits_is_float32(name: str, encoder: Encoder, tmp_path: Path) -> None:
+    from transformers import AutoModel
+
+    shutil.copytree(encoder("bert"), tmp_path / "half")
+    half: Any = AutoModel.from_pretrained(encoder("bert")).to(getattr(torch, name))
+    half.save_pretrained(tmp_path / "half")
+    layer = layer_over(tmp_path / "half")
+    loaded = transformer("").from_bytes(layer.to_bytes())
+    expected = half.state_dict()
+    for each in (layer, loaded):
+        for weights, found in module_of(each).transformer.state_dict().items():
+            torch.testing.assert_close(found, expected[weights].float(), atol=0, rtol=0)
+        assert module_of(each).transformer.config.layer_norm_eps == 1e-12
+
+
+class Intruder:
+    """An object that, when it is unpickled, creates a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.mkdir, (self.path,)
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Intruder(folder / "intruded")))
+
+
+def damaged(name: str, content: bytes) -> Callable[[Path], Any]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (shutil.rmtree, ""),
+        (lambda folder: (folder / "config.json").unlink(), "model_type"),
+        (pickled, "no file named model.safetensors"),
+        (damaged("model.safetensors", b"x"), "SafetensorError"),
+        (damaged("config.json", b"[]"), ""),
+        (damaged("config.json", b'{"model_type": "vit"}'), ""),
+        (damaged("tokenizer.json", b"{}"), ""),
+        (damaged("tokenizer.json", b"["), ""),
+        # Its special subwords are then those of another vocabulary.
+        (lambda folder: (folder / "tokenizer_config.json").unlink(), "index out of range"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_one_error_that_names_it(
+    change: Callable[[Path], Any], reason: str, encoder: Encoder, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(encoder("bert"), tmp_path / "bert"))
+    change(folder)
+    with pytest.raises(InputError, match=rf"^transformer: .*'{folder}'.*{reason}[^\n]*$"):
+        layer_over(folder)
+    assert not (folder / "intruded").exists()
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"layers": "first"}, "layers: expected one of"),
+        ({"pooling": "max"}, "pooling: expected one of"),
+        ({"dtype": "int4"}, "dtype: expected one of"),
+        ({"tokenizer_config": {"model_max_length": 2}}, "expected 3 at least, of which 2 are"),
+        ({"tokenizer_config": {"model_max_length": "x"}}, "invalid literal"),
+        ({"transformer_config": {"hidden_size": "x"}}, "transformer: expected"),
+    ],
+)
+def test_impossible_settings_are_refused(
+    settings: dict[str, Any], message: str, encoder: Encoder
+) -> None:
+    with pytest.raises(InputError, match=message):
+        layer_over(encoder("bert"), **settings)
+
+
+def test_weights_that_cannot_be_saved_are_refused_before_the_training(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nlp = spacy.blank("en")
+    tok2vec = {**OWN_TRANSFORMER, "name": encoder("bert")}
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": tok2vec}})
+    monkeypatch.setattr(network, "MAX_BYTES", 10_000)
+    with pytest.raises(InputError, match=r"\[crf_ner\] transformer: .* at most 4 GiB"):
+        nlp.initialize(lambda: make_examples(nlp))

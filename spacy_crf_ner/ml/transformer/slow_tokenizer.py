@@ -27,12 +27,18 @@ class SlowTokenizer(Tokenizer):
     Args:
         tokenizer: A slow tokenizer.
         longest: The subwords of a window at most, special ones included.
+
+    Attributes:
+        files: What makes an equal tokenizer: files by their names.
     """
 
     def __init__(self, tokenizer: Any, longest: int) -> None:
         self._tokenizer = tokenizer
         self.pad_id, self.longest = tokenizer.pad_token_id or 0, longest
         self._kept, self._size = {}, 0
+        with TemporaryDirectory() as name:
+            tokenizer.save_pretrained(name)  # it copies files of its own folder, which may go
+            self.files = {each.name: each.read_bytes() for each in Path(name).iterdir()}
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Divide texts into subwords."""
@@ -55,13 +61,6 @@ class SlowTokenizer(Tokenizer):
             np.zeros(len(whole), dtype=np.int32),
             np.array(pairs, dtype=np.int32).reshape(-1, 2),
         )
-
-    @property
-    def files(self) -> dict[str, bytes]:
-        """What the tokenizer saves: its files by their names."""
-        with TemporaryDirectory() as name:
-            self._tokenizer.save_pretrained(name)
-            return {each.name: each.read_bytes() for each in Path(name).iterdir()}
 
 
 def _characters(subwords: list[str], word: re.Match[str]) -> list[tuple[int, int]]:
