@@ -8,9 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from pipelines import TRANSFORMERS, small_transformers
+from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.onnx_export import OnnxModule
 from spacy_crf_ner.ml.torch_internals import PackedLinear, has_packed_linear
-from spacy_crf_ner.ml.transformer.quantize import quantize_transformer
+from spacy_crf_ner.ml.transformer.model import TransformerEncoder
+from spacy_crf_ner.ml.transformer.quantize import quantize
 
 kinds = cache(small_transformers)
 
@@ -26,8 +28,12 @@ def states(module: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
     """The last hidden states of what is no padding."""
     with torch.no_grad():
         hidden: Tensor = module.eval()(**inputs).last_hidden_state
-    assert hidden.dtype == torch.float32
-    return hidden[inputs["attention_mask"].bool()]
+    return hidden[inputs["attention_mask"].bool()].float()
+
+
+def quantized(kind: str, dtype: str) -> Any:
+    """A copy of a transformer, to predict in another dtype."""
+    return quantize(TransformerEncoder(kinds()[kind], "last", False), dtype).transformer
 
 
 @pytest.mark.parametrize("kind", TRANSFORMERS)
@@ -38,8 +44,7 @@ def test_quantized_transformer_matches_original_states(
     whole = kinds()[kind]
     expected = states(whole, inputs)
     weights = {name: tensor.clone() for name, tensor in whole.state_dict().items()}
-    quantized = quantize_transformer(whole, dtype)
-    found = states(quantized, inputs)
+    found = states(quantized(kind, dtype), inputs)
     assert (found - expected).norm() <= far * expected.norm()
     assert torch.equal(found, expected) == (dtype == "fp32")
     # The original model is unchanged.
@@ -58,7 +63,7 @@ def test_quantized_transformer_matches_original_states(
 def test_int8_states_are_close_to_float32(kind: str, inputs: dict[str, Tensor]) -> None:
     pytest.importorskip("onnxruntime")
     expected = states(kinds()[kind], inputs)
-    found = states(quantize_transformer(kinds()[kind], "int8"), inputs)
+    found = states(quantized(kind, "int8"), inputs)
     assert 0 < (found - expected).norm() < 0.1 * expected.norm()
 
 
@@ -73,15 +78,12 @@ def test_int8_does_not_saturate() -> None:
     torch.testing.assert_close(found, X @ linear.weight.detach().T, rtol=0.02, atol=0.0)
 
 
-def test_int8_with_other_token_types_raises(inputs: dict[str, Tensor]) -> None:
+def test_int8_of_a_mix_or_of_token_types_is_refused(inputs: dict[str, Tensor]) -> None:
     pytest.importorskip("onnxruntime")
-    quantized = quantize_transformer(kinds()["bert"], "int8")
-    types = torch.zeros_like(inputs["input_ids"])
-    assert torch.equal(
-        states(quantized, {**inputs, "token_type_ids": types}), states(quantized, inputs)
-    )
-    with pytest.raises(ValueError, match="one token type, got several"):
-        quantized(**inputs, token_type_ids=types + 1)
+    with pytest.raises(InputError, match="int8 is for the last layer, got a mix"):
+        quantize(TransformerEncoder(kinds()["bert"], "mix", False), "int8")
+    with pytest.raises(InputError, match="one token type, got several"):
+        quantized("distilbert", "int8")(**inputs, token_type_ids=inputs["input_ids"])
 
 
 @pytest.mark.skipif(not has_packed_linear(), reason="a CPU without bfloat16")
@@ -102,6 +104,6 @@ def test_quantize_bf16_packs_all_linear_layers() -> None:
     def layers(module: nn.Module, kind: Any) -> int:
         return sum(isinstance(each, kind) for each in module.modules())
 
-    bert = quantize_transformer(kinds()["bert"], "bf16")
+    bert = quantized("bert", "bf16")
     assert layers(bert, PackedLinear) == 3 * 6  # of each layer; the pooler is not there
     assert layers(bert, nn.Linear) == 0
