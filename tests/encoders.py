@@ -10,7 +10,11 @@ from typing import Any
 
 from phobert import make_phobert
 
-TEXTS = ["Tim Cook visited Hanoi.", "It is here: naïve café isn't 12.5 °C, so", " a  b \n 東京 東京 ."]
+TEXTS = [
+    "Tim Cook visited Hanoi.",
+    "It is here: naïve café isn't 12.5 °C, so",
+    " a  b \n 東京 東京 .",
+]
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 POSITIONS = 64
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ class Recorder:
 def ids_by_token(subwords: Subwords) -> list[list[int]]:
     cells = np.concatenate([np.zeros(0, dtype=int), *(b.ids.ravel() for b in subwords.batches)])
     edges = [*subwords.firsts.tolist(), len(subwords.rows)]
-    return [cells[subwords.rows[i:j]].tolist() for i, j in zip(edges, edges[1:])]
+    return [cells[subwords.rows[i:j]].tolist() for i, j in pairwise(edges)]
 
 
 def counted(docs: list[Doc], windows: SpanGetter, made: list[Encoded]) -> list[list[int]]:

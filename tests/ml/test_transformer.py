@@ -31,7 +31,7 @@ Encoder = Callable[[str], str]
 NLP = spacy.blank("en")
 DOCS = [NLP.make_doc(text) for text in (*TEXTS, "", " \n ")]
 WINDOWS = strided_spans(6, 4)
-DROPOUT = {"hidden_dropout_prob": 0.5}
+DROPOUT = {"attention_probs_dropout_prob": 0.9}
 
 
 def layer_over(folder: str | Path, **settings: Any) -> Vectors:
@@ -140,9 +140,7 @@ def test_vectors_and_gradients_are_those_of_each_window_alone(
 
 
 def test_a_mix_learns_over_a_frozen_transformer(encoder: Encoder) -> None:
-    layer = layer_over(
-        encoder("bert"), layers="mix", frozen=True, transformer_config=DROPOUT
-    )
+    layer = layer_over(encoder("bert"), layers="mix", frozen=True, transformer_config=DROPOUT)
     before = {name: w.detach().clone() for name, w in module_of(layer).named_parameters()}
     expected = predict(layer)
     np.testing.assert_allclose(update(layer, Adam(0.01)), expected, atol=1e-6)  # no dropout
@@ -158,7 +156,7 @@ def test_dropout_of_the_config_is_for_training_only(encoder: Encoder) -> None:
     layer = layer_over(encoder("bert"), transformer_config=DROPOUT)
     expected = predict(plain)
     torch.manual_seed(0)
-    assert np.abs(update(layer) - expected).max() > 0.5
+    assert np.abs(update(layer) - expected).max() > 1e-3
     with ThreadPoolExecutor(4) as threads:
         for found in threads.map(lambda _: predict(layer), range(8)):
             np.testing.assert_allclose(found, expected, atol=1e-5)

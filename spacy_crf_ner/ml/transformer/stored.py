@@ -16,6 +16,7 @@ from typing import Any
 
 import srsly
 import torch
+import transformers
 from torch import nn
 from transformers import (
     MODEL_FOR_TEXT_ENCODING_MAPPING,
@@ -115,7 +116,8 @@ def load(
                 name, config=config, use_safetensors=True, **given
             )
         own = _own_tokenizer(tokenizer, config)
-        return _checked(transformer.float(), own), own
+        _check_fit(transformer.float(), own)
+        return transformer, own
     except Exception as error:
         if isinstance(error, InputError) or is_of_machine(error):
             raise
@@ -128,8 +130,8 @@ def load(
         ) from error
 
 
-def _checked(transformer: Any, tokenizer: Tokenizer) -> Any:
-    """Return a transformer that encodes the subwords of its tokenizer; it raises for others."""
+def _check_fit(transformer: Any, tokenizer: Tokenizer) -> None:
+    """Raise an error of any kind if a transformer does not encode what its tokenizer makes."""
     ids = [*tokenizer.encode([""])[0].ids, tokenizer.pad_id]
     if len(ids) > tokenizer.longest:
         raise ValueError(
@@ -138,8 +140,7 @@ def _checked(transformer: Any, tokenizer: Tokenizer) -> Any:
         )
     inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids))}
     with torch.no_grad():
-        _ = transformer.eval()(**inputs).last_hidden_state
-    return transformer
+        _ = transformer(**inputs).last_hidden_state
 
 
 def _auto_class(config: Any) -> Any:
@@ -228,8 +229,9 @@ def _read(
         return build(_auto_class(config).from_config(config, trust_remote_code=trust))
 
     build_without_weights(made, weights)
-    module = made()
+    module: Any = made()
     module.load_state_dict(weights)
+    _check_fit(module.transformer, tokenizer)
     return module, tokenizer
 
 
@@ -262,6 +264,7 @@ def _write_tokenizer(files: Files, folder: Path) -> None:
             for key in [key for key in settings if key.endswith("_file") or key == "chat_template"]:
                 del settings[key]
             _check_tokenizer_class(settings)
+            _check_own_class(settings)
             content = json.dumps(settings).encode()
         (folder / name).write_bytes(content)
 
@@ -271,3 +274,10 @@ def _check_tokenizer_class(settings: dict[str, Any]) -> None:
     name = settings.get("tokenizer_class")
     if name is not None and not TOKENIZER_CLASS.fullmatch(name):
         raise InputError(f"The stored tokenizer: {name!r} is not the class of a tokenizer.")
+
+
+def _check_own_class(settings: dict[str, Any]) -> None:
+    """Raise InputError for a class that is code of its own: the library would try another one."""
+    name = settings.get("tokenizer_class") or ""
+    if "auto_map" in settings and not (trusts_remote_code() or hasattr(transformers, name)):
+        raise _runs_code(f"The stored tokenizer: the class {name!r}")
