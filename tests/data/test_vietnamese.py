@@ -25,7 +25,7 @@ from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import vietnamese as syllables
 from spacy_crf_ner.input_error import CorpusError
-from spacy_crf_ner.ml.transformer import slow_tokenizer
+from spacy_crf_ner.ml.transformer.subwords import CPU, divide
 from spacy_crf_ner.pipeline.annotated_labels import KEY, annotated_labels, mark_annotated_labels
 
 ROOT = Path(__file__).parents[2]
@@ -357,11 +357,15 @@ def over_phobert(phobert: str) -> Language:
     return make_over_phobert(phobert)
 
 
-def aligned(doc: Doc) -> list[list[str]]:
-    """The subwords of each token."""
-    found = doc._.trf_data
-    pieces = [piece for row in found.wordpieces.strings for piece in row]
-    return [[pieces[j] for j in found.align[i].dataXd.ravel()] for i in range(len(doc))]
+def aligned(doc: Doc, nlp: Language) -> list[list[str]]:
+    """The subwords of each token, in a pipeline with a shared PhoBERT."""
+    tokenizer = nlp.get_pipe("tok2vec").model.shims[0].tokenizer
+    whole = [doc], lambda doc: [(0, len(doc))]
+    found = divide(*whole, tokenizer.encode, tokenizer.longest, tokenizer.pad_id, CPU)
+    ids = [number for batch in found.batches for number in batch.ids.ravel()]
+    pieces = tokenizer._tokenizer.convert_ids_to_tokens(ids)
+    edges = [*found.firsts.tolist(), len(found.rows)]
+    return [[pieces[row] for row in found.rows[i:j]] for i, j in pairwise(edges)]
 
 
 ALIGNED: dict[str, list[tuple[str, str]]] = {
@@ -393,10 +397,8 @@ ALIGNED: dict[str, list[tuple[str, str]]] = {
 def test_phobert_alignment_gives_each_token_its_subwords(
     form: str, text: str, expected: str, over_phobert: Language
 ) -> None:
-    """spacy-transformers alone loses subwords that are unknown, and some of a literal @."""
-    doc = over_phobert(normalize(form, text))
-    assert doc.text == normalize(form, text)
-    assert [" ".join(pieces) for pieces in aligned(doc)] == [
+    doc = over_phobert.make_doc(normalize(form, text))
+    assert [" ".join(pieces) for pieces in aligned(doc, over_phobert)] == [
         cell.strip() for cell in expected.split("|")
     ]
 
@@ -405,45 +407,17 @@ def test_phobert_alignment_gives_each_token_its_subwords(
 def test_phobert_alignment_matches_tokenizing_each_word(
     over_phobert: Language, words: list[str]
 ) -> None:
-    tokenizer = over_phobert.get_pipe("transformer").model.tokenizer
+    tokenizer = over_phobert.get_pipe("tok2vec").model.shims[0].tokenizer._tokenizer
     doc = Doc(over_phobert.vocab, [normalize("NFC", word) for word in words])
-    made = aligned(over_phobert(doc))
-    for token, pieces in zip(doc, made, strict=True):
+    for token, pieces in zip(doc, aligned(doc, over_phobert), strict=True):
         ids = tokenizer(token.text)["input_ids"][1:-1]
-        windows = len(pieces) // len(ids)  # strides overlap: a token may be in two of them
-        assert pieces == tokenizer.convert_ids_to_tokens(ids) * windows != []
+        assert pieces == tokenizer.convert_ids_to_tokens(ids)
 
 
-def test_phobert_truncated_token_keeps_remaining_subwords(over_phobert: Language) -> None:
-    doc = over_phobert("an " * 200 + "Hà")
-    assert [len(pieces) for pieces in aligned(doc)][:2] == [2, 2]
-    long = over_phobert("a" * 300 + " Hà")
-    assert [len(pieces) for pieces in aligned(long)] == [255, 0]  # <s> is the first of 256
-
-
-def test_transformer_model_matches_spacy_transformers_if_fast(tiny_transformer: str) -> None:
-    nlp = spacy.blank("en")
-    model = {
-        "name": tiny_transformer,
-        "get_spans": {"@span_getters": "spacy-transformers.doc_spans.v1"},
-    }
-    outputs = []
-    for name in ("spacy-crf-ner.TransformerModel.v1", "spacy-transformers.TransformerModel.v3"):
-        nlp = spacy.blank("en")
-        nlp.add_pipe("transformer", config={"model": {"@architectures": name, **model}})
-        nlp.initialize()
-        data = nlp("Tim Cook visited Hanoi, a@b.vn.")._.trf_data
-        outputs.append((data.align.dataXd.tolist(), data.align.lengths.tolist(), data.tensors[0]))
-    assert outputs[0][:2] == outputs[1][:2]
-    assert (outputs[0][2] == outputs[1][2]).all()
-
-
-def test_slow_tokenizer_offsets_unknown_tokenizer_returns_none() -> None:
-    class Lowercasing:
-        def tokenize(self, word: str) -> list[str]:
-            return [word.lower()]
-
-    assert slow_tokenizer.offsets(Lowercasing(), "Hà") is None
+def test_phobert_reads_each_token_of_a_long_doc(over_phobert: Language) -> None:
+    doc = over_phobert.make_doc("an " * 200 + "a" * 300 + " Hà")
+    made = aligned(doc, over_phobert)
+    assert [len(pieces) for pieces in made] == [2] * 200 + [255, 1]  # <s> is the first of 256
 
 
 def test_phobert_pipeline_reloads_from_disk_unchanged(
@@ -455,34 +429,7 @@ def test_phobert_pipeline_reloads_from_disk_unchanged(
     first = spacy.load(tmp_path / "first")
     first.to_disk(tmp_path / "second")  # as `calibrate` does
     for nlp in (first, spacy.load(tmp_path / "second")):
-        doc = nlp(text)
-        assert aligned(doc) == aligned(expected)
-        assert (doc._.trf_data.tensors[0] == expected._.trf_data.tensors[0]).all()
-
-
-def test_replace_listeners_copies_phobert(over_phobert: Language, tmp_path: Path) -> None:
-    """spacy-transformers' copy would be of its own kind, with its alignment."""
-    text = "Hà 🙂 thăm a@b Hà_Nội."
-    nlp = spacy.blank("vi", config={"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}})
-    nlp.add_pipe("transformer", source=over_phobert)
-    listener = {
-        "@architectures": "spacy-transformers.TransformerListener.v1",
-        "grad_factor": 1.0,
-        "upstream": "*",
-        "pooling": {"@layers": "reduce_mean.v1"},
-    }
-    settings = {"model": {"tok2vec": listener, "hidden_width": 8}}
-    ner = nlp.add_pipe("crf_ner", config=settings)
-    ner.add_label("LOC")
-    nlp.get_pipe("transformer").model.initialize()
-    nlp.initialize()
-    shared = ner.model.predict([nlp(text)]).emissions
-    nlp.replace_listeners("transformer", "crf_ner", ["model.tok2vec"])
-    nlp.disable_pipe("transformer")
-    nlp.to_disk(tmp_path / "own")
-    for own in (nlp, spacy.load(tmp_path / "own")):
-        found = own.get_pipe("crf_ner").model.predict([own.make_doc(text)]).emissions
-        assert found == pytest.approx(shared, abs=1e-5)
+        assert (nlp(text).tensor == expected.tensor).all() and expected.tensor.any()
 
 
 @pytest.mark.slow
@@ -494,14 +441,13 @@ def test_spacy_train_over_phobert_saves_working_pipeline(phobert: str, tmp_path:
         "paths.dev": str(tmp_path / "train.spacy"),
         "paths.transformer": phobert,
         "nlp.lang": "vi",
-        "components.transformer.model.@architectures": "spacy-crf-ner.TransformerModel.v1",
         "components.ner.model.hidden_width": 16,
         "training.max_steps": 2,
         "training.eval_frequency": 1,
     }
     spacy_train(ROOT / "configs" / "transformer.cfg", tmp_path / "out", overrides=overrides)
     nlp = spacy.load(tmp_path / "out" / "model-best")
-    assert aligned(nlp("Hà 🙂")) == [["Hà"], ["<unk>"]]
+    assert nlp.get_pipe("ner").model.predict([nlp("Hà 🙂")]).emissions.shape[0] == 2
 
 
 @pytest.mark.slow
