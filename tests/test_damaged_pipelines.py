@@ -58,7 +58,7 @@ def outcome(folder: Path, may_fail_later: bool = False) -> Any:
 
 def is_ours(file: Path) -> bool:
     """Whether this package reads a file; it has a digest."""
-    return file.parent.name == "crf_ner" or file.parts[-2:] == ("transformer", "model")
+    return file.parent.name == "crf_ner" or file.parts[-2:] == ("tok2vec", "model")
 
 
 def check(kind: str, seeds: range, others: list[Path], saved: Saved, target: Path) -> None:
