@@ -151,24 +151,20 @@ def _findings(
 ) -> Iterator[Finding]:
     """Describe the counted problems, in the order of the messages."""
     leak_share = counts["leak"].total() / statistics["dev"].docs if "leak" in counts else 0.0
-    tokenizer = settings.tokenizer
+    is_leaky = leak_share >= settings.leak_error
     facts = {
         "empty": " and ".join(counts.get("no-entities", ())),
         "leak_share": leak_share,
         "divided": divided,
         "longest": max(s.longest_doc for s in statistics.values()),
-        "max_length": tokenizer.max_length if tokenizer else None,
+        "max_length": settings.tokenizer and settings.tokenizer.longest,
         "enough": _enough_steps(settings, statistics),
         "enough_dev": ENOUGH_DEV,
         **settings._asdict(),
     }
-    is_error = {
-        "leak": leak_share >= settings.leak_error,
-        "unread-word": tokenizer is not None and not tokenizer.truncates,
-    }
     for kind in filter(counts.__contains__, MESSAGES):
         message, total = MESSAGES[kind], counts[kind].total()
         found = message["found"].format(**facts) + (f": {total:,}." if total else ".")
-        severity = "error" if is_error.get(kind) else message["severity"]
+        severity = "error" if kind == "leak" and is_leaky else message["severity"]
         places = examples.get(kind, [])
         yield Finding(severity, kind, found, dict(counts[kind]), places, message["fix"])

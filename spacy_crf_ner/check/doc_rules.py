@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 
 from spacy.tokens import Doc, Span, Token
 
-from ..ml.zero_width import is_blank
+from ..ml.transformer.tokenizer import Tokenizer
+from ..ml.zero_width import is_blank, without_marks
 from ..pipeline.annotated_labels import annotated_labels
 from ..pipeline.preset import IOB_MISSING
 from .findings import CorpusDoc, Problem
@@ -14,6 +15,8 @@ from .settings import CheckSettings
 NAME_SYMBOLS = frozenset("%‰#@&*§°/\u2032\u2033")
 # A full stop after one of these, or after a single letter, is part of the name.
 ABBREVIATIONS = frozenset({"bros", "co", "corp", "dr", "inc", "jr", "ltd", "no", "sr", "st"})
+# Of one character at most: the bytes of U+FDFA, normalized, are 33; and special ones.
+SUBWORDS = 40
 PAIRS = {"(": ")", "[": "]", "{": "}", "<": ">", "«": "»", "``": "''"}
 PAIRS |= {"\u2018": "\u2019", "\u201c": "\u201d"}  # single and double quotation marks
 
@@ -78,10 +81,15 @@ def _length_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem
     if window is None and tokenizer is None and T > settings.long_doc:
         yield "long-doc", at.doc_place(f"{T:,} tokens")
     if tokenizer is not None:
-        for i in tokenizer.long_words(at.doc):
+        for i in _long_words(without_marks(at.doc), tokenizer):
             yield "long-word", at.place(at.doc[i : i + 1])
-        for i in tokenizer.unread_words(at.doc):
-            yield "unread-word", at.place(at.doc[i : i + 1])
+
+
+def _long_words(doc: Doc, tokenizer: Tokenizer) -> list[int]:
+    """List the tokens that have by themselves more subwords than the transformer reads."""
+    words = [(token.i, token.text) for token in doc if len(token) > tokenizer.longest // SUBWORDS]
+    encoded = tokenizer.encode([word for _, word in words])
+    return [i for (i, _), each in zip(words, encoded) if len(each.ids) > tokenizer.longest]
 
 
 def _token_problems(at: CorpusDoc, make_doc: Callable[[str], Doc]) -> Iterator[Problem]:

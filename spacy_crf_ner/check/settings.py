@@ -1,22 +1,23 @@
 """Settings of a check, read from a training config."""
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import spacy
 import srsly
-from spacy.tokens import Doc, Span
-from spacy.util import get_model_meta, get_package_path, is_package, load_config, registry
+from spacy.tokens import Doc
+from spacy.util import get_model_meta, get_package_path, is_package, load_config
 
+from ..extras import required
 from ..input_error import InputError
 from ..ml.checksummed import errors_of
+from ..ml.transformer.spans import WINDOW
+from ..ml.transformer.tokenizer import Tokenizer
 from ..pipeline.annotation import SPANS_KEY
 from ..pipeline.lookup import FACTORY
 from ..pipeline.settings import with_changes
 from ..pipeline.stored import CFG
-from .wordpieces import TransformerTokenizer, load_tokenizer
 
 PADDED, NOT_PADDING = "spacy.batch_by_padded.v1", 0.77  # the share of words in batches of sentences
 
@@ -49,7 +50,7 @@ class CheckSettings(NamedTuple):
     scheme: str = "biluo"
     incorrect_spans_key: str | None = None
     window: int | None = None
-    tokenizer: TransformerTokenizer | None = None
+    tokenizer: Tokenizer | None = None
     spans_key: str | None = None
     max_steps: int | None = None
     step_words: int = 770
@@ -98,7 +99,7 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     model = next(_transformer_models(components), None)
     if model is None:
         return settings
-    get_spans, training = model["get_spans"], config.get("training", {})
+    training = config.get("training", {})
     batcher = training.get("batcher", {})
     padded = batcher.get("@batchers") == PADDED and isinstance(batcher.get("size"), int)
     if ner and padded:  # other components may need more steps
@@ -106,10 +107,19 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
         settings = settings._replace(
             max_steps=training.get("max_steps") or None, step_words=step_words
         )
-    name, config = transformer or model["name"], model.get("tokenizer_config", {})
-    own = str(model.get("@architectures")).startswith("spacy-crf-ner.")
-    tokenizer = load_tokenizer(name, config, _window_getter(get_spans), own)
-    return settings._replace(window=get_spans.get("window"), tokenizer=tokenizer)
+    window = (model.get("get_spans") or {"window": WINDOW}).get("window")
+    return settings._replace(window=window, tokenizer=_transformer_tokenizer(model, transformer))
+
+
+def _transformer_tokenizer(model: dict[str, Any], name: str | None) -> Tokenizer:
+    """Load the tokenizer of a transformer, or of another one with this name."""
+    with required("train"):
+        from ..ml.transformer.stored import load_tokenizer  # takes seconds
+    settings = (model.get(f"{each}_config", {}) for each in ("tokenizer", "transformer"))
+    try:
+        return load_tokenizer(name or model["name"], *settings)[1]
+    except InputError as error:
+        raise InputError(f"{error} Name another one with --transformer.") from error
 
 
 def _tokenizer(block: dict[str, Any]) -> Callable[[str], Doc] | None:
@@ -145,30 +155,9 @@ def _pipeline_folder(source: str) -> Path:
 
 
 def _transformer_models(node: Any) -> Iterator[dict[str, Any]]:
-    """Find the models with a name and windows anywhere in the config."""
+    """Find the transformers anywhere in the config, also those of spacy-transformers."""
     if isinstance(node, dict):
-        if isinstance(node.get("get_spans"), dict) and isinstance(node.get("name"), str):
+        if "Transformer" in str(node.get("@architectures")) and isinstance(node.get("name"), str):
             yield node
         for child in node.values():
             yield from _transformer_models(child)
-
-
-def _window_getter(block: dict[str, Any]) -> Callable[[Doc], list[Span]]:
-    if "@span_getters" in block:  # of spacy-transformers, whose import registers them
-        import_module("spacy_transformers")
-    try:
-        get_spans = registry.resolve({"get_spans": block})["get_spans"]
-    except ValueError as error:
-        raise InputError(
-            f"get_spans: expected a function that is registered here, with its settings, got "
-            f"{block}. Correct it, or check the corpus without --config."
-        ) from error
-
-    def get_windows(doc: Doc) -> list[Span]:
-        if "sent_spans" in str(block) and not doc.has_annotation("SENT_START"):
-            return [doc[:]]
-        if "@span_getters" in block:
-            return [*get_spans([doc])[0]]
-        return [doc[start:end] for start, end in get_spans(doc)]
-
-    return get_windows

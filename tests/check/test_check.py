@@ -2,14 +2,14 @@
 
 import json
 import random
-import shutil
 import time
 import tracemalloc
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,7 +23,6 @@ from pipelines import TOK2VEC
 from spacy_crf_ner.check import CheckSettings, Finding, Report, check, check_corpus, read_settings
 from spacy_crf_ner.check.corpus_rules import TrainTexts
 from spacy_crf_ner.check.findings import MESSAGES, SEVERITIES, CorpusDoc
-from spacy_crf_ner.check.wordpieces import TransformerTokenizer
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.docbin import read_docbin
 from spacy_crf_ner.input_error import InputError
@@ -415,7 +414,6 @@ def test_every_kind_of_finding_has_a_case() -> None:
         "punctuation-edge",
         "annotated-differently",
         "long-word",
-        "unread-word",
     }
     elsewhere |= {"unused-annotated", "unknown-annotated"}  # tests/pipeline/test_label_sets.py
     elsewhere |= {"invalid-span", "other-key"}  # test_overlapping_entities.py
@@ -835,100 +833,65 @@ def test_statistics_entity_across_sentences_counts_in_both() -> None:
     assert (s.sentences, s.empty_sentences, s.entities) == (3, 1, 1)
 
 
-# Limits of the transformer
+# The transformer
 
 
 def config_file(folder: Path, transformer: str, window: int = 128, **ner: Any) -> Path:
     """The shipped config, with other settings."""
     config = spacy.util.load_config(ROOT / "configs" / "transformer.cfg")
     config["paths"]["transformer"] = transformer
-    config["components"]["transformer"]["model"]["get_spans"]["window"] = window
+    block(config)["get_spans"]["window"] = window
     config["components"]["ner"].update(ner)
     config.to_disk(folder / "config.cfg")
     return folder / "config.cfg"
 
 
-def tokenizer(limit: int, truncates: bool = True, window: int = 3) -> TransformerTokenizer:
-    """A transformer to which each character is a subword, with one token before and one behind."""
-    return TransformerTokenizer(
-        max_length=limit,
-        n_special=2,
-        truncates=truncates,
-        count_wordpieces=lambda words: [len(word.strip()) for word in words],
-        get_windows=lambda doc: [doc[i : i + window] for i in range(0, len(doc), window)],
-    )
+def block(config: Any) -> Any:
+    """The transformer of a config."""
+    return config["components"]["ner"]["model"]["tok2vec"]["*"]["transformer"]
 
 
-def test_check_reports_words_unread_by_transformer() -> None:
-    train, dev = clean()
-    # The first window is [CLS] abcde fgh ij [SEP]: fgh begins at 6, ij at 9; the second is short.
-    docs = [*train, make("abcde fgh ij k l m")]
-    for limit, lost in ((10, []), (9, ["ij"]), (7, ["ij"]), (6, ["fgh", "ij"])):
-        assert [docs[-1][i].text for i in tokenizer(limit).unread_words(docs[-1])] == lost
-    finding = the(check(docs, dev, CheckSettings(tokenizer=tokenizer(12))), "unread-word")
-    assert finding.severity == "warning"
-    finding = the(
-        check(docs, dev, CheckSettings(tokenizer=tokenizer(12, truncates=False))), "unread-word"
-    )
-    assert finding.severity == "error"
+def changed(path: Path, change: Callable[[Any], Any]) -> CheckSettings:
+    """The settings of a config after a change."""
+    config = spacy.util.load_config(path)
+    change(config)
+    config.to_disk(path)
+    return read_settings(path)
 
 
-@pytest.mark.parametrize("architecture", ["spacy-crf-ner", "spacy-transformers"])
-def test_a_tokenizer_without_a_length_truncates_in_this_package(
-    architecture: str, tiny_transformer: str, tmp_path: Path
+def test_words_of_which_the_transformer_reads_only_the_beginning_are_reported(
+    tiny_transformer: str, tmp_path: Path
 ) -> None:
-    shutil.copytree(tiny_transformer, tmp_path / "bert")
-    settings = tmp_path / "bert" / "tokenizer_config.json"
-    settings.write_text(settings.read_text().replace('"model_max_length": 128,', ""))
-    path = config_file(tmp_path, str(tmp_path / "bert"))
-    path.write_text(path.read_text().replace("spacy-crf-ner.Transf", f"{architecture}.Transf"))
-    read = read_settings(path).tokenizer
-    assert read is not None and read.max_length == 128
-    assert read.truncates == (architecture == "spacy-crf-ner")
-
-
-def test_a_word_too_long_for_the_transformer_is_an_error() -> None:
-    train, dev = clean()
-    report = check([*train, make("so " + "x" * 99), make("so " + "x" * 98)], dev,
-                   CheckSettings(tokenizer=tokenizer(100)))  # fmt: skip
-    finding = the(report, "long-word")
-    assert (finding.severity, finding.counts) == ("error", {"train": 1})
-    assert finding.places[0][:3] == ("train", 11, 3)
-    assert "unread-word" not in kinds(report)
-
-
-def test_unread_words_omits_words_read_by_overlapping_window() -> None:
-    overlapping = tokenizer(8)._replace(get_windows=lambda doc: [doc[:3], doc[2:]])
-    doc = make("abcde fgh ij k")
-    assert [doc[i].text for i in overlapping.unread_words(doc)] == []
-    assert [doc[i].text for i in tokenizer(8).unread_words(doc)] == ["ij"]
-
-
-@pytest.mark.parametrize("window, stride", [(128, 96), (40, 30), (25, 25)])
-def test_unread_words_match_words_without_vector(
-    window: int, stride: int, tiny_transformer: str, tmp_path: Path
-) -> None:
-    from spacy_transformers.layers.transformer_model import TransformerModel
-    from spacy_transformers.span_getters import configure_strided_spans
-
-    rng = random.Random(0)
-    words = ["".join(rng.choices("abcdefgh", k=rng.randint(1, 9))) for _ in range(150)]
-    words[100] = "-" * 140  # to BERT each is a subword; a word of so many letters is one, [UNK]
-    docs = [make(" ".join(words)), make(" ".join(words[:20]))]
     settings = read_settings(config_file(tmp_path, tiny_transformer))
-    get_spans = configure_strided_spans(window, stride)
-    read = settings.tokenizer
-    assert read is not None and (read.max_length, read.n_special, read.truncates) == (128, 2, True)
-    read = read._replace(get_windows=lambda doc: get_spans([doc])[0])
+    assert settings.tokenizer is not None
+    # To BERT, each hyphen is a subword, and two of the 128 are special ones; a word of more than
+    # 100 letters is one unknown subword.
+    train, dev = clean()
+    words = ["-" * 126, "-" * 127, "x" * 200]
+    finding = the(check([*train, make(" ".join(words))], dev, settings), "long-word")
+    assert (finding.severity, finding.counts) == ("warning", {"train": 1})
+    assert finding.places[0][:3] == ("train", 11, 127)
 
-    model = TransformerModel(tiny_transformer, get_spans)
-    model.initialize(X=docs)
-    for doc, output in zip(docs, model.predict(docs).doc_data):
-        assert len(output.align.lengths) == len(doc)
-        expected = np.flatnonzero(np.asarray(output.align.lengths) == 0).tolist()
-        assert read.unread_words(doc) == expected
-        assert list(read.long_words(doc)) == ([100] if len(doc) > 20 else [])
-    assert read.unread_words(docs[0]) != [] == read.unread_words(docs[1])
+    nlp = spacy.blank("en")
+    transformer = {**block(load_config(tmp_path / "config.cfg")), "name": tiny_transformer}
+    nlp.add_pipe("tok2vec", config={"model": transformer})
+    nlp.initialize()
+
+    def vector(word: str) -> Any:
+        return nlp(Doc(nlp.vocab, [word])).tensor
+
+    assert (vector("-" * 128) == vector(words[1])).all()  # its end is not read
+    assert (vector(words[1]) != vector(words[0])).any()
+
+
+def test_marks_of_no_width_are_not_counted_as_subwords() -> None:
+    def encode(words: list[str]) -> list[Any]:
+        return [SimpleNamespace(ids=f"[{word}]") for word in words]
+
+    settings = CheckSettings(tokenizer=cast(Any, SimpleNamespace(longest=6, encode=encode)))
+    train, dev = [make("ab\u00ad\u00adcd"), make("so abcde")], [make("abc")]
+    finding = the(check(train, dev, settings), "long-word")
+    assert [place[:3] for place in finding.places] == [("train", 1, 3)]
 
 
 # The config
@@ -939,13 +902,10 @@ def test_read_settings_matches_config(tiny_transformer: str, tmp_path: Path) -> 
     settings = read_settings(path)
     assert settings[:4] == ("en", "io", "no", 50)
     assert (settings.max_steps, settings.step_words) == (1000, 770)
-    doc = make(" ".join("abc"[i % 3] for i in range(120)))
-    assert settings.tokenizer is not None
-    assert [len(span) for span in settings.tokenizer.get_windows(doc)] == [50, 50, 44]
+    assert settings.tokenizer is not None and settings.tokenizer.longest == 128
     # With another transformer as argument.
     path = config_file(tmp_path, "nobody/nothing")
-    instead = read_settings(path, tiny_transformer).tokenizer
-    assert instead is not None and instead.max_length == 128
+    assert read_settings(path, tiny_transformer).tokenizer is not None
     found = read_settings(ROOT / "configs" / "cnn.cfg")
     assert found._replace(make_doc=None) == CheckSettings()
 
@@ -962,19 +922,38 @@ def test_read_settings_unknown_steps_returns_none(
     tiny_transformer: str, tmp_path: Path, training: dict[str, Any]
 ) -> None:
     path = config_file(tmp_path, tiny_transformer)
-    config = spacy.util.load_config(path)
-    config["training"].update(training)
-    config.to_disk(path)
-    assert read_settings(path).max_steps is None
+    settings = changed(path, lambda config: config["training"].update(training))
+    assert settings.max_steps is None
 
 
 def test_read_settings_other_ner_has_no_max_steps(tiny_transformer: str, tmp_path: Path) -> None:
     path = config_file(tmp_path, tiny_transformer)
-    config = spacy.util.load_config(path)
-    config["components"]["ner"] = {"factory": "ner"}
-    config.to_disk(path)
-    settings = read_settings(path)
+    settings = changed(path, lambda config: config["components"]["ner"].update(factory="ner"))
     assert settings.tokenizer is not None and settings.max_steps is None
+
+
+@pytest.mark.parametrize("get_spans, window", [(None, 128), ("spacy-crf-ner.sent_spans.v1", None)])
+def test_read_settings_of_other_windows(
+    get_spans: str | None, window: int | None, tiny_transformer: str, tmp_path: Path
+) -> None:
+    given = {"get_spans": get_spans and {"@misc": get_spans}}
+    path = config_file(tmp_path, tiny_transformer)
+    settings = changed(path, lambda config: block(config).update(given))
+    assert settings.tokenizer is not None and settings.window == window
+
+
+def test_read_settings_of_shared_transformer_of_another_package(
+    tiny_transformer: str, tmp_path: Path
+) -> None:
+    theirs = {"@architectures": "spacy-transformers.TransformerModel.v3", "name": tiny_transformer}
+    theirs["get_spans"] = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 50}
+
+    def change(config: Any) -> None:
+        config["components"]["ner"]["model"]["tok2vec"]["*"].pop("transformer")
+        config["components"]["transformer"] = {"factory": "transformer", "model": theirs}
+
+    settings = changed(config_file(tmp_path, tiny_transformer), change)
+    assert settings.tokenizer is not None and settings.window == 50
 
 
 def install(folder: Path, config: Path) -> str:
@@ -1004,17 +983,14 @@ def test_read_settings_sourced_components_match_source_pipeline(
         source = install(tmp_path / "site", path)
         monkeypatch.syspath_prepend(tmp_path / "site")
     config = spacy.util.load_config(path)
-    config["components"] = {
-        "transformer": {"source": source},
-        "own": {"source": source, "component": "ner"},
-    }
+    config["components"] = {"own": {"source": source, "component": "ner"}}
     config.to_disk(tmp_path / "sourced.cfg")
     found = read_settings(tmp_path / "sourced.cfg")
     assert (found.scheme, found.spans_key, found.window) == ("io", "ents", 50)
     same = {"make_doc": None, "tokenizer": None}
     assert found._replace(**same) == expected._replace(**same)
     assert found.tokenizer is not None and expected.tokenizer is not None
-    assert found.tokenizer[:3] == expected.tokenizer[:3]
+    assert found.tokenizer.state == expected.tokenizer.state
 
 
 @pytest.mark.torch
@@ -1033,19 +1009,6 @@ def test_read_settings_sourced_component_has_saved_changes_of_settings(tmp_path:
     cfg.write_text("{")
     with pytest.raises(InputError, match=rf"^{cfg} cannot be read"):
         read_settings(tmp_path / "sourced.cfg")
-
-
-def test_read_settings_sent_spans_window_is_sentence(tiny_transformer: str, tmp_path: Path) -> None:
-    path = config_file(tmp_path, tiny_transformer)
-    config = spacy.util.load_config(path)
-    getter = {"@span_getters": "spacy-transformers.sent_spans.v1"}
-    config["components"]["transformer"]["model"]["get_spans"] = getter
-    config.to_disk(path)
-    settings = read_settings(path)
-    assert settings.tokenizer is not None and settings.window is None
-    windows = settings.tokenizer.get_windows
-    assert [len(span) for span in windows(make("he came it is", starts=[2]))] == [2, 2]
-    assert [len(span) for span in windows(make("he came it is"))] == [4]
 
 
 # Files
@@ -1153,8 +1116,8 @@ def test_the_command_reads_the_config(tiny_transformer: str, tmp_path: Path) -> 
     config = config_file(tmp_path, tiny_transformer, 3, scheme="io")
     code, output = run(*paths, "--config", config)
     text = " ".join(output.split())
-    assert code == 1
-    assert "Words with more subwords than the 128 that the transformer reads: 1." in text
+    assert code == 0
+    assert "Words with more subwords than the 128 that the transformer reads, which" in text
     assert "Entities that directly follow another one of their label: 1." in text
     assert "Docs longer than the window of 3 tokens, up to 5 tokens: 19." in text
     assert run(*paths)[0] == 0
@@ -1174,17 +1137,8 @@ def mistakes(tmp_path: Path) -> Iterator[tuple[list[Any], str]]:
     yield [tmp_path / "empty"], "expected .spacy files in the folder, got none"
     yield [train, "--config", tmp_path / "missing.cfg"], "missing.cfg"
     yield [train, "--config", tmp_path / "text.cfg"], "text.cfg: expected a config of spaCy"
-    yield [train, "--config", nobody], "expected a tokenizer and config.json in a local folder"
+    yield [train, "--config", nobody], "a transformer with weights as safetensors, got"
     yield [train, "--lang", "klingon"], "expected a language of spaCy, got 'klingon'"
-
-
-def test_read_settings_unknown_span_getter_raises(tiny_transformer: str, tmp_path: Path) -> None:
-    config = load_config(ROOT / "configs" / "transformer.cfg", interpolate=False)
-    config["paths"]["transformer"] = tiny_transformer
-    config["components"]["transformer"]["model"]["get_spans"]["@span_getters"] = "mine.v1"
-    config.to_disk(tmp_path / "config.cfg")
-    with pytest.raises(InputError, match="get_spans: expected a span getter that is registered"):
-        read_settings(tmp_path / "config.cfg")
 
 
 @pytest.mark.torch

@@ -105,19 +105,31 @@ def load(
     Raises:
         InputError: For one that cannot be loaded, or runs code of its own.
     """
-    given = {"trust_remote_code": trusts_remote_code()}
+    config, tokenizer = load_tokenizer(name, tokenizer_config, transformer_config)
+    with _loading(name) as given:
+        transformer: Any = _auto_class(config).from_pretrained(
+            name, config=config, use_safetensors=True, **given
+        )
+        _check_fit(transformer.float(), tokenizer)
+    return transformer, tokenizer
+
+
+def load_tokenizer(
+    name: str, tokenizer_config: dict[str, Any], transformer_config: dict[str, Any]
+) -> tuple[Any, Tokenizer]:
+    """Load the config of a pretrained transformer, and its tokenizer; see `load`."""
+    with _loading(name) as given:
+        config = AutoConfig.from_pretrained(name, **{**transformer_config, **given})
+        settings = {"use_fast": True, **tokenizer_config, **given}
+        return config, _own_tokenizer(AutoTokenizer.from_pretrained(name, **settings), config)
+
+
+@contextmanager
+def _loading(name: str) -> Iterator[dict[str, Any]]:
+    """Load from a folder or the hub, with the given arguments; errors are InputErrors."""
     try:
         with no_progress_bars():
-            config = AutoConfig.from_pretrained(name, **{**transformer_config, **given})
-            tokenizer = AutoTokenizer.from_pretrained(
-                name, **{"use_fast": True, **tokenizer_config, **given}
-            )
-            transformer: Any = _auto_class(config).from_pretrained(
-                name, config=config, use_safetensors=True, **given
-            )
-        own = _own_tokenizer(tokenizer, config)
-        _check_fit(transformer.float(), own)
-        return transformer, own
+            yield {"trust_remote_code": trusts_remote_code()}
     except Exception as error:
         if isinstance(error, InputError) or is_of_machine(error):
             raise
