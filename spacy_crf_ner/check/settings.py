@@ -114,10 +114,12 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
 def _transformer_tokenizer(model: dict[str, Any], name: str | None) -> Tokenizer:
     """Load the tokenizer of a transformer, or of another one with this name."""
     with required("train"):
-        from ..ml.transformer.stored import load_tokenizer  # takes seconds
-    settings = (model.get(f"{each}_config", {}) for each in ("tokenizer", "transformer"))
+        from ..ml.transformer.stored import check_no_code, load_tokenizer  # takes seconds
+    name = name or str(model["name"])
+    given = model.get("tokenizer_config", {}), model.get("transformer_config", {})
+    check_no_code(given, f"The config of the transformer {name!r}")
     try:
-        return load_tokenizer(name or model["name"], *settings)[1]
+        return load_tokenizer(name, *given)[1]
     except InputError as error:
         raise InputError(f"{error} Name another one with --transformer.") from error
 

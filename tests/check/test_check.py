@@ -942,6 +942,16 @@ def test_read_settings_of_other_windows(
     assert settings.tokenizer is not None and settings.window == window
 
 
+@pytest.mark.parametrize("part", ["tokenizer", "transformer"])
+def test_read_settings_that_run_code_raises(
+    part: str, tiny_transformer: str, tmp_path: Path
+) -> None:
+    given = {f"{part}_config": {"trust_remote_code": True}}
+    path = config_file(tmp_path, tiny_transformer)
+    with pytest.raises(InputError, match="'trust_remote_code' runs code .*_TRUST_REMOTE_CODE=1"):
+        changed(path, lambda config: block(config).update(given))
+
+
 def test_read_settings_of_shared_transformer_of_another_package(
     tiny_transformer: str, tmp_path: Path
 ) -> None:
