@@ -10,7 +10,6 @@ from ..input_error import InputError
 from ..ml.dtype import check_available, check_dtype
 from ..ml.shim import TorchShim
 from .lookup import FACTORY, model_layers
-from .spacy_internals import listeners
 
 BATCH_SIZE = 512  # docs in a batch of nlp.pipe: with more windows, more of them have one length
 
@@ -42,17 +41,16 @@ def accelerate(nlp: Language, dtype: str | None = "auto") -> Language:
     check_dtype(dtype)
     if dtype is not None:
         check_available(dtype, get_torch_default_device())
-    over_transformer = {name for name, _ in nlp.components if _is_over_transformer(nlp, name)}
+    over_transformer = _over_transformers(nlp)
     for name, pipe in nlp.components:
 
         def is_replaced(before: str | None, name: str = name) -> bool:
             """Without a transformer in the component, replace only "auto"."""
             return name in over_transformer or (dtype is not None and before == "auto")
 
-        for node in model_layers(pipe):
-            for shim in node.shims:
-                if isinstance(shim, TorchShim) and is_replaced(shim.dtype):
-                    shim.set_dtype(dtype)
+        for shim in _shims(pipe):
+            if is_replaced(shim.dtype):
+                shim.set_dtype(dtype)
         for block in model_blocks(nlp.get_pipe_config(name)):
             is_own = block["@architectures"].startswith("spacy-crf-ner.")
             if is_own and "dtype" in block and is_replaced(block["dtype"]):
@@ -72,24 +70,24 @@ def model_blocks(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from model_blocks(inner)
 
 
-def _is_over_transformer(nlp: Language, name: str) -> bool:
-    """Whether a component has a transformer, or listens to a component that has one."""
-    pipe: Any = nlp.get_pipe(name)
-    if _has_transformer(pipe):
-        return True
-    for upstream, factory, _ in listeners(pipe.model) if hasattr(pipe, "model") else ():
-        if factory == "transformer" and nlp.get_pipe_meta(name).factory == FACTORY:
-            raise InputError(
-                f"[{name}] expected a transformer of spacy-crf-ner, 'spacy-crf-ner.Transformer.v1',"
-                " got one of spacy-transformers, which has no setting for its dtype. Train the "
-                "pipeline with that one."
-            )
-        others = nlp.component_names if upstream == "*" else [upstream]
-        if any(_has_transformer(nlp.get_pipe(each)) for each in others):
-            return True
-    return False
+def _over_transformers(nlp: Language) -> set[str]:
+    """Return the components that have a transformer, and those that listen to one of these."""
+    found = set()
+    for name, pipe in nlp.components:
+        listening = getattr(pipe, "listening_components", [])
+        if any(shim.is_large for shim in _shims(pipe)):
+            found |= {name, *listening}
+        is_foreign = nlp.get_pipe_meta(name).factory == "transformer"
+        for each in listening if is_foreign else ():
+            if nlp.get_pipe_meta(each).factory == FACTORY:
+                raise InputError(
+                    f"[{each}] expected a transformer of spacy-crf-ner, "
+                    "'spacy-crf-ner.Transformer.v1', got one of spacy-transformers, which has no "
+                    "setting for its dtype. Train the pipeline with that one."
+                )
+    return found
 
 
-def _has_transformer(pipe: Any) -> bool:
-    own = (node for node in model_layers(pipe) if node.name == "transformer")
-    return any(isinstance(shim, TorchShim) for node in own for shim in node.shims)
+def _shims(pipe: Any) -> Iterator[TorchShim]:
+    shims = (shim for node in model_layers(pipe) for shim in node.shims)
+    return (shim for shim in shims if isinstance(shim, TorchShim))

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ from spacy.training import Example
 from spacy.util import minibatch
 from typer.testing import CliRunner
 
-from pipelines import LISTENER, SENTENCES, TOK2VEC, make_examples
+from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, TOK2VEC, make_examples, train
 from spacy_crf_ner import accelerate, cli, data
 from spacy_crf_ner.cli import options
-from spacy_crf_ner.ml import dtype, onnx_export
+from spacy_crf_ner.ml import dtype, onnx_export, shim
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "assets" / "sample_en"
@@ -30,16 +29,18 @@ CPU = torch.device("cpu")
 Found = list[list[tuple[int, int, str]]]
 
 
-WINDOWS = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 128, "stride": 96}
-OURS = "spacy-crf-ner.TransformerModel.v1"
+WINDOWS = {"@misc": "spacy-crf-ner.strided_spans.v1", "window": 128, "stride": 96}
+KINDS = ("own", "shared")
 
 
-def pipeline(transformer: str, architecture: str = OURS) -> Language:
+def pipeline(transformer: str, kind: str = "own") -> Language:
+    """A pipeline whose crf_ner has a transformer, or listens to a component that has it."""
     nlp = spacy.blank("en")
-    model = {"@architectures": architecture, "name": transformer, "get_spans": WINDOWS}
-    nlp.add_pipe("transformer", config={"model": model, "max_batch_items": 100})
-    head = {"hidden_width": 32, "tok2vec": LISTENER}
-    nlp.add_pipe("crf_ner", config={"model": head})
+    model = {**OWN_TRANSFORMER, "name": transformer, "get_spans": WINDOWS}
+    if kind == "shared":
+        nlp.add_pipe("tok2vec", config={"model": model})
+        model = LISTENER
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 32, "tok2vec": model}})
     return nlp
 
 
@@ -61,17 +62,16 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pipeline over a real transformer, whose head has learned the sample corpus."""
     if not MINILM.exists():
         pytest.skip(f"no transformer in {MINILM}: make test puts it there")
-    nlp = pipeline(str(MINILM))
+    nlp = pipeline(str(MINILM), "shared")
     examples = examples_of(nlp, "train")
     spacy.util.fix_random_seed(0)
     optimizer = nlp.initialize(lambda: examples)
-    # The transformer is frozen, so it runs only once.
-    for eg in examples:
-        eg.predicted = nlp.get_pipe("transformer")(eg.predicted)
+    for eg in examples:  # the transformer is frozen, so it runs only once
+        eg.predicted = nlp.get_pipe("tok2vec")(eg.predicted)
     optimizer.learn_rate = 5e-3
     for _ in range(20):
         for batch in minibatch(examples, 32):
-            nlp.update(batch, sgd=optimizer, exclude=["transformer"])
+            nlp.update(batch, sgd=optimizer, exclude=["tok2vec"])
     folder = tmp_path_factory.mktemp("saved")
     nlp.to_disk(folder)
     return folder
@@ -96,47 +96,35 @@ Ready = Callable[..., Language]
 
 @pytest.fixture(scope="module")
 def ready(tiny_transformer: str, shared: Callable[..., Path]) -> Ready:
-    """Loads a pipeline that has begun to learn, over a transformer of an architecture."""
+    """Loads a pipeline that has begun to learn."""
 
-    def load(architecture: str = OURS) -> Language:
+    def load(kind: str = "own") -> Language:
         def make() -> Language:
-            nlp = pipeline(tiny_transformer, architecture)
-            examples = make_examples(nlp)
-            spacy.util.fix_random_seed(0)
-            optimizer = nlp.initialize(lambda: examples)
-            optimizer.learn_rate = 0.01
-            for _ in range(20 if architecture == OURS else 2):
-                nlp.update(examples, sgd=optimizer)
+            nlp = pipeline(tiny_transformer, kind)
+            train(nlp, make_examples(nlp), 20 if kind == "own" else 2, learn_rate=0.01)
             return nlp
 
-        return spacy.load(shared(f"accelerate-{architecture}", make))
+        return spacy.load(shared(f"accelerate-{kind}", make))
 
     return load
 
 
 @pytest.mark.parametrize("chars", ["cnn", "lstm"])
 def test_bf16_char_word_embed_is_close_to_float32(chars: str, tiny_transformer: str) -> None:
-    nlp = spacy.blank("en")
-    model = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": tiny_transformer}
-    nlp.add_pipe("transformer", config={"model": {**model, "get_spans": WINDOWS}})
     words = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "chars": chars}
-    parts = {"transformer": LISTENER, "words": words}
+    parts = {"transformer": {**OWN_TRANSFORMER, "name": tiny_transformer}, "words": words}
     tok2vec = {"@architectures": "spacy-crf-ner.ConcatenateVectors.v1", "*": parts}
+    nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": tok2vec}})
     nlp.initialize(lambda: make_examples(nlp))
-    docs = [nlp.make_doc(text) for text in ("Tim Cook visited Hanoi.", "apple pie")]
-    ner = nlp.get_pipe("crf_ner")
-
-    def vectors() -> list[np.ndarray]:
-        encoded = [nlp.get_pipe("transformer")(doc.copy()) for doc in docs]
-        return [row for doc in encoded for row in ner.model.get_ref("tok2vec").predict([doc])]
-
-    before = vectors()
+    docs = [nlp.make_doc(text) for text in ("Tim Cook visited Hanoi.", "", "apple pie")]
+    layer = nlp.get_pipe("crf_ner").model.get_ref("tok2vec")
+    before = layer.predict(docs)
     accelerate(nlp, "bf16")
-    for row, expected in zip(vectors(), before):
+    for row, expected in zip(layer.predict(docs), before, strict=True):
         assert row.dtype == np.float32
         np.testing.assert_allclose(row, expected, atol=0.05)
-    assert [doc.text for doc in nlp.pipe(["Tim Cook visited Hanoi.", ""])][1] == ""
+    assert any((a != b).any() for a, b in zip(layer.predict(docs), before))
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
@@ -270,7 +258,7 @@ def test_auto_measures_layer_sizes_of_model_once(
         asked.append((sizes, int8))
         return "bf16"
 
-    monkeypatch.setattr(dtype, "fastest_dtype", fastest)
+    monkeypatch.setattr(shim, "fastest_dtype", fastest)
     accelerate(nlp, "auto")
     assert len(asked) == 2
     assert resolved_dtype(nlp) == resolved_dtype(nlp) == "bf16"
@@ -304,22 +292,25 @@ def test_fewer_bits_change_little(ready: Ready, which: str) -> None:
     np.testing.assert_allclose(found(nlp, texts)[1], confidences, atol=0.01)
 
 
-def resolved_dtype(nlp: Language) -> str | None:
-    """What the first transformer of a pipeline predicts in, "auto" resolved."""
+def shims(nlp: Language) -> list[tuple[str, Any]]:
+    """All torch modules of a pipeline, with the names of their layers."""
     nodes = [node for _, pipe in nlp.components for node in pipe.model.walk()]
-    shims = (shim for node in nodes for shim in node.shims)
-    return next((shim.resolved_dtype for shim in shims), None)
+    return [(node.name, each) for node in nodes for each in node.shims]
+
+
+def resolved_dtype(nlp: Language) -> str | None:
+    """What the transformer of a pipeline predicts in, "auto" resolved."""
+    return next((each.resolved_dtype for name, each in shims(nlp) if name == "transformer"), None)
 
 
 def dtypes(nlp: Language) -> dict[str, Any]:
     """The dtype of each layer, by its name."""
-    nodes = [node for _, pipe in nlp.components for node in pipe.model.walk()]
-    shims = [(node.name, shim) for node in nodes for shim in node.shims]
-    return {name: shim.dtype for name, shim in shims}
+    return {name: each.dtype for name, each in shims(nlp)}
 
 
-def test_dtype_is_saved_and_loaded_with_pipeline(ready: Ready, tmp_path: Path) -> None:
-    nlp = ready()
+@pytest.mark.parametrize("kind", KINDS)
+def test_dtype_is_saved_and_loaded_with_pipeline(ready: Ready, kind: str, tmp_path: Path) -> None:
+    nlp = ready(kind)
     before = scores(nlp)
     nlp.batch_size = 64
     assert accelerate(nlp, "bf16") is nlp
@@ -327,9 +318,8 @@ def test_dtype_is_saved_and_loaded_with_pipeline(ready: Ready, tmp_path: Path) -
     assert 1e-4 < abs(fast - before).max() < 0.5
     nlp.to_disk(tmp_path / "fast")
     loaded = spacy.load(tmp_path / "fast")
-    assert dtypes(loaded) == {"hf-pytorch": "bf16", "bilstm_crf": "bf16"}
+    assert dtypes(loaded) == {"transformer": "bf16", "bilstm_crf": "bf16"}
     np.testing.assert_array_equal(scores(loaded), fast)
-    assert loaded.get_pipe("transformer").cfg["max_batch_items"] > 100
     assert loaded.batch_size == 512
     again = spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
     np.testing.assert_array_equal(scores(again), fast)
@@ -339,30 +329,8 @@ def test_dtype_is_saved_and_loaded_with_pipeline(ready: Ready, tmp_path: Path) -
     np.testing.assert_array_equal(scores(plain), before)
 
 
-def test_accelerate_converts_spacy_transformers_model(ready: Ready, tmp_path: Path) -> None:
-    theirs = "spacy-transformers.TransformerModel.v3"
-    nlp = ready(theirs)
-    before = scores(nlp)
-    np.testing.assert_allclose(scores(accelerate(nlp, "fp32")), before, atol=1e-5)
-    nlp.to_disk(tmp_path)
-    loaded = spacy.load(tmp_path)
-    assert dtypes(loaded) == {"hf-pytorch": "fp32", "bilstm_crf": "fp32"}
-    np.testing.assert_allclose(scores(loaded), before, atol=1e-5)
-
-
-def test_accelerate_applies_to_own_transformer(ready: Ready, tmp_path: Path) -> None:
-    nlp = ready()
-    nlp.replace_listeners("transformer", "crf_ner", ["model.tok2vec"])
-    nlp.remove_pipe("transformer")
-    before = scores(nlp)
-    accelerate(nlp, "fp32").to_disk(tmp_path)
-    loaded = spacy.load(tmp_path)
-    assert dtypes(loaded) == {"hf-pytorch": "fp32", "bilstm_crf": "fp32"}
-    np.testing.assert_allclose(scores(loaded), before, atol=1e-5)
-
-
 def test_accelerated_pipeline_uses_updated_weights(ready: Ready) -> None:
-    """The accelerated copy is rebuilt, also if the component annotates in the same update."""
+    """The accelerated copy is rebuilt, also if a component has predicted between the updates."""
     nlp, plain = (ready() for _ in range(2))
     accelerate(nlp, "bf16")
     for each in (nlp, plain):
@@ -371,7 +339,7 @@ def test_accelerated_pipeline_uses_updated_weights(ready: Ready) -> None:
         optimizer.learn_rate = 0.05
         for _ in range(3):
             scores(each)
-            each.update(make_examples(each), sgd=optimizer, annotates=["transformer"])
+            each.update(make_examples(each), sgd=optimizer)
     fresh = spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
     np.testing.assert_array_equal(scores(nlp), scores(fresh))
     # And it has learned the same.
@@ -380,40 +348,23 @@ def test_accelerated_pipeline_uses_updated_weights(ready: Ready) -> None:
 
 def test_accelerated_pipeline_uses_averaged_weights(ready: Ready) -> None:
     nlp = accelerate(ready(), "bf16")
-    shim = nlp.get_pipe("transformer").model.shim
     before = scores(nlp)
+    encoder = next(each for name, each in shims(nlp) if name == "transformer")
     averages = {
-        (shim.id, name): weights.detach().numpy() / 2
-        for name, weights in shim._model.named_parameters()
+        (encoder.id, name): weights.detach().numpy() / 2
+        for name, weights in encoder.parameters.items()
     }
-    with nlp.use_params(averages):
-        within = scores(nlp)
-    assert abs(within - before).max() > 1e-3
-    np.testing.assert_array_equal(scores(nlp), before)
-
-
-def test_use_params_after_error_restores_accelerated_weights(ready: Ready) -> None:
-    nlp = accelerate(ready(), "bf16")
-    layer = nlp.get_pipe("transformer").model
-    before = scores(nlp)
-    averages = {
-        (layer.shim.id, name): weights.detach().numpy() / 2
-        for name, weights in layer.shim._model.named_parameters()
-    }
-    with pytest.raises(RuntimeError, match="evaluation failed"), layer.use_params(averages):
+    with pytest.raises(RuntimeError, match="evaluation failed"), nlp.use_params(averages):
         assert abs(scores(nlp) - before).max() > 1e-3
         raise RuntimeError("evaluation failed")
     np.testing.assert_array_equal(scores(nlp), before)
 
 
-def test_copy_of_accelerated_transformer_predicts_the_same(ready: Ready) -> None:
+def test_copy_of_accelerated_model_predicts_the_same(ready: Ready) -> None:
     nlp = accelerate(ready(), "bf16")
     fast = scores(nlp)
-    layer = nlp.get_pipe("transformer").model
-    for copied in (layer.copy(), deepcopy(layer)):
-        nlp.get_pipe("transformer").model = copied
-        assert copied.layers[0].shims[0].dtype == "bf16"
-        np.testing.assert_array_equal(scores(nlp), fast)
+    nlp.get_pipe("crf_ner").model = nlp.get_pipe("crf_ner").model.copy()
+    np.testing.assert_array_equal(scores(nlp), fast)
 
 
 def test_accelerate_again_predicts_as_if_accelerated_once(ready: Ready) -> None:
@@ -442,20 +393,18 @@ def test_unsupported_input_raises(tiny_transformer: str, monkeypatch: pytest.Mon
         with pytest.raises(ValueError, match=message):
             accelerate(nlp, "int8")
     assert set(dtypes(nlp).values()) == {None}  # after an error, no layer is changed
-    model = {
-        "hidden_width": 8,
-        "tok2vec": {
-            "@architectures": "spacy-transformers.Tok2VecTransformer.v3",
-            "name": tiny_transformer,
-            "get_spans": WINDOWS,
-            "tokenizer_config": {},
-            "pooling": LISTENER["pooling"],
-        },
-    }
-    nlp.add_pipe("crf_ner", name="own", config={"model": model})
-    with pytest.raises(
-        ValueError, match=r"\[own\].*Tok2VecTransformer.v3.*component `transformer`"
-    ):
+
+
+def test_transformer_of_another_package_raises(tiny_transformer: str) -> None:
+    pytest.importorskip("spacy_transformers")
+    nlp = spacy.blank("en")
+    nlp.add_pipe("transformer", config={"model": {"name": tiny_transformer}})
+    listener = {**LISTENER, "@architectures": "spacy-transformers.TransformerListener.v1"}
+    listener |= {"pooling": {"@layers": "reduce_mean.v1"}, "grad_factor": 1.0}
+    listener.pop("width")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": listener}})
+    nlp.initialize(lambda: make_examples(nlp))
+    with pytest.raises(ValueError, match=r"\[crf_ner\] .* got one of spacy-transformers"):
         accelerate(nlp, "fp32")
 
 
@@ -520,14 +469,14 @@ def test_auto_is_resolved_once_for_all_processes_of_nlp_pipe(
         asked.append(os.getpid())
         return "bf16"
 
-    monkeypatch.setattr(dtype, "fastest_dtype", fastest)
+    monkeypatch.setattr(shim, "fastest_dtype", fastest)
     nlp = spacy.load(tmp_path)
     assert asked == [os.getpid()] * 2 and resolved_dtype(nlp) == "bf16"
 
     def fails(*args: Any) -> str:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(dtype, "fastest_dtype", fails)
+    monkeypatch.setattr(shim, "fastest_dtype", fails)
     texts = ["Tim Cook visited Hanoi.", "Nothing here.", "Washington"] * 2
     assert found(nlp, texts, n_process=2, batch_size=3)[0] == found(nlp, texts)[0]
 
@@ -537,8 +486,7 @@ def test_accelerate_fp32_replaces_auto_of_head_without_transformer() -> None:
     model = {"tok2vec": TOK2VEC, "hidden_width": 16, "dtype": "auto"}
     nlp.add_pipe("crf_ner", config={"model": model})
     nlp.initialize(lambda: make_examples(nlp))
-    (shim,) = nlp.get_pipe("crf_ner").model.get_ref("output_layer").shims
-    assert shim.dtype == "auto"
+    assert dtypes(nlp)["bilstm_crf"] == "auto"
     accelerate(nlp, "fp32")
-    assert shim.dtype == "fp32"
+    assert dtypes(nlp)["bilstm_crf"] == "fp32"
     assert nlp.config["components"]["crf_ner"]["model"]["dtype"] == "fp32"  # it is saved
