@@ -154,7 +154,7 @@ class _Export:
 
     def tok2vec(self, name: str, block: Block, layer: Layer) -> tuple[Block, Layer]:
         """Convert a layer of the component `name`, from docs to vectors."""
-        architecture = block.get("@architectures", "")
+        architecture = block.get("@architectures") or block.get("@layers")
         if architecture == "spacy-crf-ner.ConcatenateVectors.v1":
             parts = [self.tok2vec(name, *each) for each in zip(block["*"].values(), layer.layers)]
             blocks, layers = zip(*parts)
@@ -165,15 +165,20 @@ class _Export:
             return self._words(block, layer)
         if architecture == "spacy-crf-ner.Transformer.v1":
             return self._transformer(block, layer)
-        for upstream, pipe in self.nlp.components:
-            shared: Any = pipe
-            if layer in getattr(pipe, "listeners", ()) and _has_torch(shared.model):
-                return self.tok2vec(name, self.nlp.get_pipe_config(upstream)["model"], shared.model)
-        if _has_torch(layer):
+        needs_torch = _has_torch(layer)
+        components: list[tuple[str, Any]] = self.nlp.components
+        for upstream, pipe in components:
+            listeners = getattr(pipe, "listeners", ())
+            if not listeners or not _has_torch(pipe.model):
+                continue
+            if layer in listeners:
+                return self.tok2vec(name, self.nlp.get_pipe_config(upstream)["model"], pipe.model)
+            needs_torch |= any(node in listeners for node in layer.walk())
+        if needs_torch:
             raise InputError(
-                f"[{name}] expected token vectors of spaCy, a transformer or "
+                f"[{name}] expected token vectors of spaCy, 'spacy-crf-ner.Transformer.v1' or "
                 f"'spacy-crf-ner.CharWordEmbed.v1', got {architecture!r}, which needs torch and "
-                "cannot be exported."
+                "cannot be exported. Train a pipeline with one of these."
             )
         return block, layer
 

@@ -8,7 +8,7 @@ from thinc.api import Model
 from thinc.types import Floats2d
 
 from ..input_error import InputError
-from .zero_width import has_listener, without_marks
+from .zero_width import docs_to_read
 
 Vectors = Model[list[Doc], list[Floats2d]]
 
@@ -38,8 +38,7 @@ def _forward(
         from .layer import forward
 
         return forward(model, docs, is_train)
-    read = [*map(without_marks, docs)]
-    outputs = [layer.predict(docs if has_listener(layer) else read) for layer in model.layers]
+    outputs = [layer.predict(docs_to_read(layer, docs)) for layer in model.layers]
     return [model.ops.xp.hstack(of_doc) for of_doc in zip(*outputs)], lambda dY: docs
 
 

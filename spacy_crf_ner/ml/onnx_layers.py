@@ -19,7 +19,7 @@ from ..input_error import InputError
 from .buckets import padded_buckets
 from .onnx_shim import OnnxShim, no_backprop
 from .words import WordEmbeddingConfig, distinct_words
-from .zero_width import has_listener, without_marks
+from .zero_width import docs_to_read
 
 Backprop = Callable[[Any], Any]
 Vectors = Model[list[Doc], list[Floats2d]]
@@ -52,9 +52,7 @@ def _forward(
 ) -> tuple[Chain, Backprop]:
     backprop = no_backprop(model, is_train)
     tok2vec, head = model.layers
-    # A listener reads what another component has read.
-    read = docs if has_listener(tok2vec) else [*map(without_marks, docs)]
-    return head.predict(tok2vec.predict(read)), backprop
+    return head.predict(tok2vec.predict(docs_to_read(tok2vec, docs))), backprop
 
 
 def _score_tags(
@@ -108,7 +106,7 @@ def _embed(
 ) -> tuple[list[Floats2d], Backprop]:
     backprop = no_backprop(model, is_train)
     shim = onnx_shim(model)
-    words, tokens = distinct_words([*map(without_marks, docs)], config, shim["nM"])
+    words, tokens = distinct_words(docs, config, shim["nM"])
     learned = np.zeros((len(words.chars), config.learned_width), dtype=np.float32)
     if config.learned_width:
         lengths = (words.chars > 0).sum(1)

@@ -4,6 +4,7 @@ Axes: N tokens.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,11 @@ def _kind(shape: int, strings: StringStore) -> int:
 def has_listener(model: Model[Any, Any]) -> bool:
     """Whether a layer of the model listens to another component."""
     return any(hasattr(layer, "upstream_name") for layer in model.walk())
+
+
+def docs_to_read(layer: Model[Any, Any], docs: Sequence[Doc]) -> list[Doc]:
+    """Return docs as a layer reads them: without marks, except for a listener to other layers."""
+    return [*docs] if has_listener(layer) else [*map(without_marks, docs)]
 
 
 def word_without_marks(word: str) -> str:

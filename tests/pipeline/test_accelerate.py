@@ -16,7 +16,15 @@ from spacy.training import Example
 from spacy.util import minibatch
 from typer.testing import CliRunner
 
-from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, TOK2VEC, make_examples, train
+from pipelines import (
+    LISTENER,
+    OWN_TRANSFORMER,
+    SENTENCES,
+    TOK2VEC,
+    make_examples,
+    over_spacy_transformers,
+    train,
+)
 from spacy_crf_ner import accelerate, cli, data
 from spacy_crf_ner.cli import options
 from spacy_crf_ner.ml import dtype, onnx_export, shim
@@ -33,13 +41,13 @@ WINDOWS = {"@misc": "spacy-crf-ner.strided_spans.v1", "window": 128, "stride": 9
 KINDS = ("own", "shared")
 
 
-def pipeline(transformer: str, kind: str = "own") -> Language:
+def pipeline(transformer: str, kind: str = "own", width: int = 16) -> Language:
     """A pipeline whose crf_ner has a transformer, or listens to a component that has it."""
     nlp = spacy.blank("en")
     model = {**OWN_TRANSFORMER, "name": transformer, "get_spans": WINDOWS}
     if kind == "shared":
         nlp.add_pipe("tok2vec", config={"model": model})
-        model = LISTENER
+        model = {**LISTENER, "width": width}
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 32, "tok2vec": model}})
     return nlp
 
@@ -62,7 +70,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pipeline over a real transformer, whose head has learned the sample corpus."""
     if not MINILM.exists():
         pytest.skip(f"no transformer in {MINILM}: make test puts it there")
-    nlp = pipeline(str(MINILM), "shared")
+    nlp = pipeline(str(MINILM), "shared", 384)
     examples = examples_of(nlp, "train")
     spacy.util.fix_random_seed(0)
     optimizer = nlp.initialize(lambda: examples)
@@ -396,13 +404,7 @@ def test_unsupported_input_raises(tiny_transformer: str, monkeypatch: pytest.Mon
 
 
 def test_transformer_of_another_package_raises(tiny_transformer: str) -> None:
-    pytest.importorskip("spacy_transformers")
-    nlp = spacy.blank("en")
-    nlp.add_pipe("transformer", config={"model": {"name": tiny_transformer}})
-    listener = {**LISTENER, "@architectures": "spacy-transformers.TransformerListener.v1"}
-    listener |= {"pooling": {"@layers": "reduce_mean.v1"}, "grad_factor": 1.0}
-    listener.pop("width")
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": listener}})
+    nlp = over_spacy_transformers(tiny_transformer)
     nlp.initialize(lambda: make_examples(nlp))
     with pytest.raises(ValueError, match=r"\[crf_ner\] .* got one of spacy-transformers"):
         accelerate(nlp, "fp32")

@@ -13,7 +13,6 @@ from thinc.types import Floats2d
 from ...input_error import InputError
 from ..onnx_layers import onnx_shim, split
 from ..onnx_shim import OnnxShim, no_backprop
-from ..zero_width import without_marks
 from .spans import WINDOW, SpanGetter, sentence_windows
 from .subwords import CPU, POOLINGS, Subwords, divide
 from .tokenizer import Tokenizer
@@ -88,9 +87,9 @@ def _forward(
 ) -> tuple[list[Floats2d], Callable[[Any], Any]]:
     backprop = no_backprop(model, is_train)
     shim: Any = onnx_shim(model)
-    tokenizer, read = shim.tokenizer, [*map(without_marks, docs)]
+    tokenizer = shim.tokenizer
     given = tokenizer.encode, tokenizer.longest, tokenizer.pad_id, CPU, pooling
-    subwords = divide(read, get_spans, *given)
+    subwords = divide(docs, get_spans, *given)
     if not subwords.batches:
         vectors = model.ops.alloc2f(sum(map(len, docs)), model.get_dim("nO"))
         return split(model, vectors, docs), backprop
