@@ -131,17 +131,6 @@ def add_shared(nlp, transformer, **settings):
     return nlp.add_pipe("tok2vec", config={"model": model})
 
 
-def over_spacy_transformers(transformer):
-    """A pipeline whose crf_ner listens to the component of spacy-transformers; skips without it."""
-    pytest.importorskip("spacy_transformers")
-    nlp = spacy.blank("en")
-    nlp.add_pipe("transformer", config={"model": {"name": transformer}})
-    layer = {"@architectures": "spacy-transformers.TransformerListener.v1", "grad_factor": 1.0}
-    layer["pooling"] = {"@layers": "reduce_mean.v1"}
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": layer}})
-    return nlp
-
-
 def listening(kind, upstream="*", tiny_transformer=None):
     """A pipeline whose crf_ner listens to a component: a CNN ("tok2vec"), or a transformer."""
     nlp = spacy.blank("en")

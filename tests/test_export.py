@@ -29,7 +29,6 @@ from pipelines import (
     TOK2VEC,
     add_shared,
     make_examples,
-    over_spacy_transformers,
     train,
     trained_elsewhere,
 )
@@ -492,13 +491,6 @@ def test_export_with_unused_transformer_raises(tiny_transformer: str) -> None:
     nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": TOK2VEC}})
     nlp.initialize(lambda: make_examples(nlp))
     refused(nlp, "got 'tok2vec', which needs torch")
-
-
-def test_export_with_transformer_of_another_package_raises(tiny_transformer: str) -> None:
-    pytest.importorskip("spacy_transformers")
-    nlp = over_spacy_transformers(tiny_transformer)
-    nlp.initialize(lambda: make_examples(nlp))
-    refused(nlp, r"\[crf_ner\] .* got 'spacy-transformers.TransformerListener.v1', which needs")
 
 
 def test_export_with_listener_below_other_layer_raises(tiny_transformer: str) -> None:

@@ -16,15 +16,7 @@ from spacy.training import Example
 from spacy.util import minibatch
 from typer.testing import CliRunner
 
-from pipelines import (
-    LISTENER,
-    OWN_TRANSFORMER,
-    SENTENCES,
-    TOK2VEC,
-    make_examples,
-    over_spacy_transformers,
-    train,
-)
+from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, TOK2VEC, make_examples, train
 from spacy_crf_ner import accelerate, cli, data
 from spacy_crf_ner.cli import options
 from spacy_crf_ner.ml import dtype, onnx_export, shim
@@ -401,13 +393,6 @@ def test_unsupported_input_raises(tiny_transformer: str, monkeypatch: pytest.Mon
         with pytest.raises(ValueError, match=message):
             accelerate(nlp, "int8")
     assert set(dtypes(nlp).values()) == {None}  # after an error, no layer is changed
-
-
-def test_transformer_of_another_package_raises(tiny_transformer: str) -> None:
-    nlp = over_spacy_transformers(tiny_transformer)
-    nlp.initialize(lambda: make_examples(nlp))
-    with pytest.raises(ValueError, match=r"\[crf_ner\] .* got one of spacy-transformers"):
-        accelerate(nlp, "fp32")
 
 
 def test_dtype_option_lists_all_dtypes() -> None:
