@@ -1,6 +1,7 @@
 """The pipeline that a worker has in memory."""
 
 from functools import lru_cache
+from typing import Any
 
 from spacy.language import Language
 
@@ -17,11 +18,16 @@ def load_model(dtype: str | None, gpu_id: int, *, model: str) -> str | None:
 
 
 def resolved_dtype(nlp: Language) -> str | None:
-    """Return the dtype that a pipeline predicts in; None if it was not accelerated."""
-    for _, pipe in nlp.pipeline:
-        for node in model_layers(pipe):
-            for shim in node.shims:
-                resolved = getattr(shim, "resolved_dtype", None)  # of a `PredictionShim`
-                if resolved is not None:
-                    return str(resolved)
-    return None
+    """Return the dtype that a pipeline predicts in, of a transformer if it has one.
+
+    None if it was not accelerated.
+    """
+    shims: list[Any] = [
+        shim
+        for _, pipe in nlp.pipeline
+        for node in model_layers(pipe)
+        for shim in node.shims
+        if getattr(shim, "resolved_dtype", None) is not None
+    ]
+    largest = max(shims, key=lambda shim: bool(shim.is_large), default=None)
+    return None if largest is None else str(largest.resolved_dtype)

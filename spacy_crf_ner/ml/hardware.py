@@ -52,6 +52,8 @@ def versions() -> dict[str, str]:
     cuda = torch.version.cuda or torch.version.hip
     found["torch"] = f"{found['torch']}, built for {f'CUDA {cuda}' if cuda else 'CPUs'}"
     python = {"python": platform.python_version()}
+    if found["spacy-transformers"] is None:  # few pipelines have it
+        del found["spacy-transformers"]
     return python | {name: number or "not installed" for name, number in found.items()}
 
 

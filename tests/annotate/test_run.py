@@ -16,6 +16,7 @@ import spacy
 from spacy.tokens import DocBin
 from spacy.util import ignore_error
 
+from pipelines import OWN_TRANSFORMER, make_examples
 from spacy_crf_ner.annotate import Settings, WorkerError, shards, worker
 from spacy_crf_ner.annotate import run as module
 from spacy_crf_ner.annotate.fingerprint import PACKAGES
@@ -275,19 +276,22 @@ def test_auto_dtype_of_a_saved_pipeline_is_resolved_too(model, corpus, tmp_path,
 
 def test_load_model_returns_dtype_of_transformer(tiny_transformer, monkeypatch):
     from spacy_crf_ner import accelerate
+    from spacy_crf_ner.ml import shim
 
+    words = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1"}
+    parts = {"words": words, "transformer": {**OWN_TRANSFORMER, "name": tiny_transformer}}
+    tok2vec = {"@architectures": "spacy-crf-ner.ConcatenateVectors.v1", "*": parts}
     nlp = spacy.blank("en")
-    model: dict = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": tiny_transformer}
-    model["get_spans"] = {"@span_getters": "spacy-transformers.doc_spans.v1"}
-    nlp.add_pipe("transformer", config={"model": model})
-    nlp.initialize()
-    accelerate(nlp, "fp32")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": tok2vec}})
+    nlp.initialize(lambda: make_examples(nlp))
     monkeypatch.setattr(worker, "load", lambda *arguments: nlp)
-    assert worker.load_model("auto", -1, model="m") == "fp32"
+    assert worker.load_model(None, -1, model="m") is None
+    # Of "auto", the transformer may be faster in another dtype than other layers.
+    monkeypatch.setattr(shim, "fastest_dtype", lambda device, sizes, int8: ("fp32", "int8")[int8])
     accelerate(nlp, "auto")
-    assert worker.load_model("auto", -1, model="m") in ("fp32", "bf16", "int8")
-    monkeypatch.setattr(worker, "load", lambda *arguments: spacy.blank("en"))
-    assert worker.load_model("auto", -1, model="m") is None
+    assert worker.load_model("auto", -1, model="m") == "int8"
+    accelerate(nlp, "bf16")
+    assert worker.load_model("auto", -1, model="m") == "bf16"
 
 
 @pytest.mark.parametrize("package", PACKAGES)

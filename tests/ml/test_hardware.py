@@ -113,7 +113,7 @@ def test_devices_shows_measured_int8_of_cpu_without_instructions(
 def test_versions_match_installed_packages() -> None:
     found = hardware.versions()
     assert found["torch"].startswith(torch.__version__.split("+")[0])
-    assert [*found] == ["python", *hardware.PACKAGES]
+    assert {*found} | {"spacy-transformers"} == {"python", *hardware.PACKAGES}
 
 
 def test_versions_finds_cupy_by_package_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,3 +125,6 @@ def test_versions_finds_cupy_by_package_name(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(extras, "version", version)
     found = hardware.versions()
     assert found["cupy"] == "13.6.0, cupy-cuda12x" and found["thinc"] == "not installed"
+    assert "spacy-transformers" not in found
+    monkeypatch.setattr(extras, "version", lambda name: "1.4.0")
+    assert hardware.versions()["spacy-transformers"] == "1.4.0"
