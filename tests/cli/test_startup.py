@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ def test_default_of_train_distributed_is_that_of_the_function():
             None,
             False,
         ),
-        (ONNX + '[components.t]\nfactory = "transformer"', None, False),
+        (ONNX + '[components.t]\nfactory = "theirs"', None, False),
         (
             ONNX + '[components.t.model]\n@architectures = "spacy.TorchBiLSTMEncoder.v1"',
             None,
@@ -86,7 +87,9 @@ def test_default_of_train_distributed_is_that_of_the_function():
 def test_torch_is_left_out_for_exported_pipelines_alone(
     tmp_path, monkeypatch, config, dtype, is_left_out
 ):
-    pytest.importorskip("spacy_transformers")  # has the factory "transformer"
+    found = startup._entry_points()
+    found["spacy_factories"].append(EntryPoint("theirs", "their.package:make", "spacy_factories"))
+    monkeypatch.setattr(startup, "_entry_points", lambda: found)
     if config is not None:
         (tmp_path / "config.cfg").write_text(config)
     called = []
