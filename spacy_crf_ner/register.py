@@ -15,6 +15,7 @@ from .ml.onnx_layers import onnx_bilstm_crf, onnx_char_word_embed
 from .ml.transformer.onnx_transformer import onnx_transformer
 from .ml.transformer.spans import doc_spans, sent_spans, sentence_windows, strided_spans
 from .pipeline import crf_ner as crf_ner  # registers the factory
+from .pipeline import shared_tok2vec as shared_tok2vec  # as well
 from .pipeline.scorer import make_ner_scorer
 from .training.add_labels import add_labels
 from .training.calibration import calibrate_on_dev

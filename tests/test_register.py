@@ -36,9 +36,10 @@ except ValueError:
 
 
 def test_registered_functions_are_those_of_the_entry_points() -> None:
-    pytest.importorskip("spacy_transformers")
+    pytest.importorskip("torch")
     from spacy_crf_ner.register import FUNCTIONS
 
+    source = (ROOT / "spacy_crf_ner" / "register.py").read_text("utf-8")
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     expected = set()
@@ -52,6 +53,12 @@ def test_registered_functions_are_those_of_the_entry_points() -> None:
             expected.add((group.partition("_")[2], name, registered))
     found = {(kind, f"spacy-crf-ner.{name}.v1", function) for kind, name, function in FUNCTIONS}
     assert found == expected and len(FUNCTIONS) == len(expected)
+    factories = config["options.entry_points"]["spacy_factories"].strip().split("\n")
+    for line in factories:
+        name, _, place = line.partition(" = ")
+        module = place.partition(":")[0].removeprefix("spacy_crf_ner")
+        assert Language.has_factory(name)
+        assert f"from {module.rpartition('.')[0]} import {name}" in source, name
 
 
 @pytest.mark.slow

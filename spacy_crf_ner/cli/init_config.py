@@ -23,6 +23,10 @@ def init_config(
         str | None,
         typer.Option(help="Also use static vectors, a folder or a package. With --cnn or --char."),
     ] = None,
+    shared: Annotated[
+        bool,
+        typer.Option("--shared", help="Other components can use the transformer too."),
+    ] = False,
     gpu: Annotated[bool, typer.Option("--gpu", help="For training on a GPU.")] = False,
     optimize: Annotated[str, typer.Option(help="One of efficiency, accuracy.")] = "efficiency",
     max_nesting: Annotated[
@@ -48,6 +52,7 @@ def init_config(
                            LSTM of width 200, not 100
       --char               words, characters, shapes and the LSTM twice as wide;
                            10000 rows for words, not 5000
+    --shared             the transformer is in a component "tok2vec", which "ner" listens to
     --vectors            static vectors are used too
     --overlapping        entities in doc.spans["sc"], not doc.ents; spaCy chooses the
                          best model by their F1
@@ -63,6 +68,8 @@ def init_config(
         raise InputError("expected one of --transformer, --cnn and --char, got more. Choose one.")
     if transformer == "":
         raise InputError("--transformer: expected a local folder or a hub name, got nothing.")
+    if shared and transformer is None:
+        raise InputError("--shared: expected a transformer to share, got none. Add --transformer.")
     printed = str(out) == "-"
     if out.exists() and not printed and not force:
         raise InputError(
@@ -76,6 +83,7 @@ def init_config(
         gpu=gpu,
         optimize=optimize,
         max_nesting=max_nesting,
+        shared=shared,
     )
     if printed:
         typer.echo(config.to_str())

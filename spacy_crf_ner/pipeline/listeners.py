@@ -13,9 +13,10 @@ from .spacy_internals import listened_to, listeners
 
 
 def check_upstream(pipe: TrainablePipe, nlp: Language) -> None:
-    """Raise InputError if a component that the pipe listens to is not in the pipeline before it."""
-    sources = listened_to(takewhile(lambda each: each[1] is not pipe, nlp.components))
-    for upstream, factory, _ in listeners(pipe.model):
+    """Raise InputError if a pipe listens to no component before it, or to one of another width."""
+    before: list[tuple[str, Any]] = [*takewhile(lambda each: each[1] is not pipe, nlp.components)]
+    sources = listened_to(before)
+    for upstream, factory, expected in listeners(pipe.model):
         if not sources if upstream == "*" else upstream not in sources:
             name = factory if upstream == "*" else upstream
             raise InputError(
@@ -23,6 +24,13 @@ def check_upstream(pipe: TrainablePipe, nlp: Language) -> None:
                 f"{nlp.component_names}. Add it before this component: "
                 f"nlp.add_pipe({factory!r}, before={pipe.name!r})."
             )
+        for name, source in before:
+            width = source.model.maybe_get_dim("nO") if name in sources else None
+            if expected and width and upstream in ("*", name) and width != expected:
+                raise InputError(
+                    f"[{pipe.name}] listens to {name!r}, whose vectors have the width {width}, and "
+                    f"expects {expected}. Set width = {width} in the config of the listener."
+                )
 
 
 def check_attributes(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:

@@ -86,6 +86,7 @@ def init_config(
     gpu: bool = False,
     optimize: str = "efficiency",
     max_nesting: int = 0,
+    shared: bool = False,
 ) -> Config:
     """Make a config that is complete but for `paths.train` and `paths.dev`.
 
@@ -101,9 +102,11 @@ def init_config(
         optimize: "efficiency", or "accuracy": a larger model, trained for longer.
         max_nesting: If entities overlap, the number of layers in which those of one label are
             nested; 0 for flat entities.
+        shared: Whether the transformer is a component, `tok2vec`, that others can listen to.
 
     Raises:
-        InputError: For an unknown language or choice, and for vectors beside a transformer.
+        InputError: For an unknown language or choice, for vectors beside a transformer, and for
+            another shared tok2vec.
     """
     asked = ("tok2vec", tok2vec, TOK2VECS), ("optimize", optimize, PURPOSES)
     for setting, value, choices in asked:
@@ -124,6 +127,8 @@ def init_config(
         settings["paths.transformer"] = transformer
         if (width := _width(transformer)) != MINILM_WIDTH:
             settings[LEARN_RATE] = round(2e-4 * min(1.0, MINILM_WIDTH / width) ** 2, 6)
+    elif shared:
+        raise InputError(f"shared: expected a transformer, got {tok2vec!r}. Only it can be shared.")
     if vectors is not None:
         if tok2vec not in VECTORS:
             raise InputError(
@@ -136,6 +141,8 @@ def init_config(
     if max_nesting:
         settings.update(OVERLAPPING | {"components.ner.max_nesting": max_nesting})
     config = load_config(bundled_config(f"{tok2vec}.cfg"), overrides=settings)
+    if shared:
+        _share_transformer(config, _width(transformer))
     if gpu:
         for name, factor in ON_GPU.items():
             value = dot_to_object(config, name)
@@ -148,6 +155,19 @@ def init_config(
         return load_model_from_config(config, auto_fill=True).config
     except ImportError as error:
         raise InputError(f"lang: {lang!r} needs a package that is missing. {error}") from error
+
+
+def _share_transformer(config: Config, width: int) -> None:
+    """Move the transformer of `ner` to a component of its own, which `ner` listens to."""
+    layers = config["components"]["ner"]["model"]["tok2vec"]["*"]
+    of_component = {"factory": "shared_tok2vec", "model": layers["transformer"]}
+    config["components"] = {"tok2vec": of_component, **config["components"]}
+    config["nlp"]["pipeline"] = [*config["components"]]
+    layers["transformer"] = {
+        "@architectures": "spacy.Tok2VecListener.v1",
+        "width": width,
+        "upstream": "*",
+    }
 
 
 def _width(transformer: str) -> int:
