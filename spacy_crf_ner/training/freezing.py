@@ -56,8 +56,12 @@ def _transformers(nlp: Language, component: str) -> list[Any]:
         )
     layers = model_layers(nlp.get_pipe(component))
     modules: list[Any] = [module_of(shim) for node in layers for shim in node.shims]
-    modules = [getattr(module, "transformer", module) for module in modules]
-    return [each for each in modules if hasattr(getattr(each, "config", None), "num_hidden_layers")]
+    own = [getattr(module, "transformer", None) for module in modules]  # as `Transformer.v1` has it
+    return [
+        each
+        for each in modules + own
+        if hasattr(getattr(each, "config", None), "num_hidden_layers")
+    ]
 
 
 def _freeze(module: Any, layers: int, component: str) -> None:

@@ -19,11 +19,12 @@ from thinc.api import Config, PyTorchWrapper, chain
 from transformers import AlbertConfig, AlbertModel, BertModel
 
 from pipelines import SENTENCES, make_examples, small_transformers
-from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.training.freezing import freeze_layers, load_frozen
+from spacy_crf_ner.ml.shim import module_of as module_of_shim
+from spacy_crf_ner.pipeline.lookup import model_layers
+from spacy_crf_ner.training.freezing import freeze_layers
 
 ROOT = Path(__file__).parents[2]
-FROZEN = {"frozen_components": ["transformer"], "annotating_components": ["transformer"]}
+FROZEN = "components.ner.model.tok2vec.*.transformer.frozen"
 HALF_FROZEN = {"@callbacks": "spacy-crf-ner.freeze_layers.v1", "layers": 1}
 
 
@@ -36,15 +37,16 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def make_config(corpus: str, transformer: str, **training: Any) -> Config:
+def make_config(corpus: str, transformer: str, frozen: bool = False) -> Config:
     """The shipped config, for a few steps that change all trainable weights."""
     overrides = {
         "paths.train": corpus,
         "paths.dev": corpus,
         "paths.transformer": transformer,
         "components.ner.model.hidden_width": 16,
+        "components.ner.model.tok2vec.*.transformer.mixed_precision": False,
         "training.optimizer.learn_rate.warmup_steps": 1,
-        **{f"training.{name}": value for name, value in training.items()},
+        FROZEN: frozen,
     }
     config = load_config(ROOT / "configs" / "transformer.cfg", overrides=overrides)
     config["training"]["max_steps"] = 4
@@ -58,19 +60,26 @@ def trained(config: Config, output: Path | None = None) -> Language:
     return nlp
 
 
-def module_of(nlp: Language) -> torch.nn.Module:
-    return nlp.get_pipe("transformer").model.transformer  # type: ignore[attr-defined,no-any-return]
+def module_of(nlp: Language) -> Any:
+    """The module of Hugging Face."""
+    nodes = (node for node in model_layers(nlp.get_pipe("ner")) if node.name == "transformer")
+    return module_of_shim(next(nodes).shims[0]).transformer  # type: ignore[union-attr]
 
 
 def weights(nlp: Language) -> dict[str, torch.Tensor]:
     return {name: p.detach().clone() for name, p in module_of(nlp).named_parameters()}
 
 
+def pretrained(folder: str) -> dict[str, torch.Tensor]:
+    """The weights in a folder; the pooler is not loaded."""
+    found = dict(BertModel.from_pretrained(folder).named_parameters())
+    return {name: p.detach() for name, p in found.items() if not name.startswith("pooler.")}
+
+
 def kept(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> set[str]:
-    """The names of the weights that are bitwise equal; the pooler is unused."""
+    """The names of the weights that are bitwise equal."""
     assert before.keys() == after.keys() and len(before) > 30
-    same = {name for name in before if torch.equal(before[name], after[name])}
-    return {name for name in same if not name.startswith("pooler.")}
+    return {name for name in before if torch.equal(before[name], after[name])}
 
 
 def lower_half(module: Any) -> set[str]:
@@ -111,52 +120,40 @@ def saved_by(module: torch.nn.Module) -> Iterator[list[int]]:
 def test_frozen_transformer_keeps_pretrained_weights(
     corpus: str, tiny_transformer: str, tmp_path: Path
 ) -> None:
-    nlp = trained(make_config(corpus, tiny_transformer, **FROZEN), tmp_path)
-    pretrained = dict(BertModel.from_pretrained(tiny_transformer).named_parameters())
-    loaded = spacy.load(tmp_path / "model-last")
-    for each in (nlp, loaded):
-        assert kept(pretrained, weights(each)) >= lower_half(module_of(each))
-        assert len(kept(pretrained, weights(each))) == len(pretrained) - 2
+    nlp = trained(make_config(corpus, tiny_transformer, frozen=True), tmp_path)
+    expected = pretrained(tiny_transformer)
+    for each in (nlp, spacy.load(tmp_path / "model-last")):
+        assert kept(expected, weights(each)) == expected.keys()
     assert all(p.grad is None for p in module_of(nlp).parameters())
-    doc = loaded("Tim Cook visited Hanoi.")
-    assert doc.has_annotation("ENT_IOB") and doc._.trf_data.tensors[0].any()
+    doc = spacy.load(tmp_path / "model-last")("Tim Cook visited Hanoi.")
+    assert doc.has_annotation("ENT_IOB")
 
 
 def test_unfrozen_transformer_changes_all_weights(corpus: str, tiny_transformer: str) -> None:
     """Otherwise, the other tests of this file could not fail."""
     nlp = trained(make_config(corpus, tiny_transformer))
-    pretrained = dict(BertModel.from_pretrained(tiny_transformer).named_parameters())
-    assert kept(pretrained, weights(nlp)) == set()
+    assert kept(pretrained(tiny_transformer), weights(nlp)) == set()
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_frozen_transformer_saves_no_tensors_for_backward(
+def test_frozen_transformer_saves_no_tensors_for_backward_and_drops_nothing_out(
     frozen: bool, corpus: str, tiny_transformer: str
 ) -> None:
-    nlp = init_nlp(make_config(corpus, tiny_transformer, **(FROZEN if frozen else {})))
-    outputs: list[bool] = []
-    module_of(nlp).register_forward_hook(
-        lambda module, inputs, output: outputs.append(output.last_hidden_state.requires_grad)
-    )
-    names = {"exclude": ["transformer"], "annotates": ["transformer"]} if frozen else {}
+    nlp = init_nlp(make_config(corpus, tiny_transformer, frozen))
     examples = make_examples(nlp, [pair for pair in SENTENCES if pair[0]])
+    states: list[torch.Tensor] = []
+    module_of(nlp).register_forward_hook(
+        lambda module, inputs, output: states.append(output.last_hidden_state)
+    )
     with saved_by(module_of(nlp)) as counts:
-        nlp.update(examples, sgd=nlp.create_optimizer(), **names)
-    assert outputs == [not frozen] * len(counts) and counts
-    assert all((count == 0) == frozen for count in counts)
-    grads = [p.grad for name, p in module_of(nlp).named_parameters() if "pooler" not in name]
-    assert all((grad is None) == frozen for grad in grads)
-
-
-def test_load_frozen_skips_enabled_or_loaded_component(corpus: str, tiny_transformer: str) -> None:
-    nlp = spacy.util.load_model_from_config(make_config(corpus, tiny_transformer))
-    load_frozen()(nlp)
-    assert module_of(nlp) is None
-    nlp.initialize(lambda: make_examples(nlp))
-    before = module_of(nlp)
-    nlp.disable_pipe("transformer")
-    load_frozen()(nlp)
-    assert module_of(nlp) is before
+        for _ in range(2):
+            nlp.update(examples, sgd=False, drop=0.5)  # type: ignore[arg-type]
+    assert counts and all((count == 0) == frozen for count in counts)
+    assert [state.requires_grad for state in states] == [not frozen] * len(counts)
+    halves = states[: len(states) // 2], states[len(states) // 2 :]
+    assert all(torch.equal(*pair) == frozen for pair in zip(*halves))
+    assert module_of(nlp).training is not frozen  # it drops attention out too
+    assert all((p.grad is None) == frozen for p in module_of(nlp).parameters())
 
 
 # A part of it
@@ -170,13 +167,11 @@ def test_freeze_layers_keeps_frozen_weights_and_trains_others(
     config.to_disk(tmp_path / "config.cfg")
     fill_config(tmp_path / "filled.cfg", tmp_path / "config.cfg", silent=True)
     config = load_config(tmp_path / "filled.cfg")
-    assert config["initialize"]["after_init"]["component"] == "transformer"
+    assert config["initialize"]["after_init"]["component"] == "ner"
     nlp = trained(config, tmp_path)
-    pretrained = dict(BertModel.from_pretrained(tiny_transformer).named_parameters())
+    expected = pretrained(tiny_transformer)
     for each in (nlp, spacy.load(tmp_path / "model-last")):
-        assert kept(pretrained, weights(each)) == lower_half(module_of(each))
-    gone = {name for name, p in module_of(nlp).named_parameters() if p.grad is None}
-    assert {name for name in gone if not name.startswith("pooler.")} == lower_half(module_of(nlp))
+        assert kept(expected, weights(each)) == lower_half(module_of(each))
 
 
 def test_frozen_layers_save_no_tensors_for_backward(corpus: str, tiny_transformer: str) -> None:
@@ -237,60 +232,17 @@ def saved(corpus: str, tiny_transformer: str, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["all", "half", "frozen"])
+@pytest.mark.parametrize("how", ["all", "half"])
 def test_sourced_transformer_keeps_only_frozen_weights(
     how: str, saved: Path, corpus: str, tiny_transformer: str
 ) -> None:
-    config = make_config(corpus, tiny_transformer, **(FROZEN if how == "frozen" else {}))
-    config["components"] = {
-        name: {"source": str(saved), "component": name} for name in ("transformer", "ner")
-    }
+    config = make_config(corpus, tiny_transformer)
+    config["components"] = {"ner": {"source": str(saved), "component": "ner"}}
     if how == "half":
         config["initialize"]["after_init"] = HALF_FROZEN
     before = weights(spacy.load(saved))
     nlp = trained(config)
-    expected = {"all": set(), "half": lower_half(module_of(nlp))}
-    expected["frozen"] = {name for name in before if not name.startswith("pooler.")}
-    assert kept(before, weights(nlp)) == expected[how]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("frozen", [True, False])
-def test_load_frozen_with_trained_listener_of_other_transformer_raises(
-    frozen: bool, saved: Path, corpus: str, tiny_transformer: str
-) -> None:
-    config = make_config(corpus, tiny_transformer, **(FROZEN if frozen else {}))
-    config["components"]["ner"] = {"source": str(saved), "component": "ner"}
-    with pytest.raises(InputError, match=r"\[components\.transformer\] source ="):
-        init_nlp(config)
-    config["components"]["ner"]["replace_listeners"] = ["model.tok2vec.*.transformer"]
-    init_nlp(config)  # it has a transformer of its own
-
-
-def test_load_frozen_accepts_untrained_or_unrelated_listeners(
-    saved: Path, corpus: str, tiny_transformer: str
-) -> None:
-    """A senter has labels before it is trained; those before a transformer do not read it."""
-    config = make_config(corpus, tiny_transformer)
-    listener = config["components"]["ner"]["model"]["tok2vec"]["*"]["transformer"]
-    senter = {"@architectures": "spacy.Tagger.v2", "nO": None, "tok2vec": listener}
-    config["components"]["senter"] = {"factory": "senter", "model": senter}
-    config["nlp"]["pipeline"] = ["transformer", "senter", "ner"]
-    nlp = spacy.util.load_model_from_config(config, auto_fill=True)
-    nlp.get_pipe("ner").add_label("PER")  # type: ignore[attr-defined]
-    load_frozen()(nlp)
-
-    nlp = spacy.load(saved)
-    nlp.add_pipe("transformer", name="other", config={"model": {"name": tiny_transformer}})
-    load_frozen("other")(nlp)
-    tok2vec = spacy.blank("en")
-    tok2vec.add_pipe("transformer", config={"model": {"name": tiny_transformer}})
-    tok2vec.add_pipe("tok2vec")
-    layer = {"@architectures": "spacy.Tok2VecListener.v1", "width": 96, "upstream": "*"}
-    tok2vec.add_pipe("crf_ner", config={"model": {"tok2vec": layer}})
-    with tok2vec.select_pipes(disable="transformer"):
-        tok2vec.initialize(lambda: make_examples(tok2vec))
-    load_frozen()(tok2vec)
+    assert kept(before, weights(nlp)) == (lower_half(module_of(nlp)) if how == "half" else set())
 
 
 @pytest.mark.parametrize("again", [True, False])
@@ -326,20 +278,19 @@ def test_freeze_layers_with_pending_gradients_keeps_frozen_weights(saved: Path) 
 # Errors
 
 
-def test_freezing_callbacks_with_invalid_settings_raise(saved: Path) -> None:
+def test_freeze_layers_with_invalid_settings_raises(saved: Path) -> None:
     nlp = spacy.load(saved)
+    nlp.add_pipe("sentencizer")
     for component, layers, message in (
-        ("bert", 1, r"one of the components \['transformer', 'ner'\], got 'bert'"),
-        ("ner", 1, r"expected a transformer in 'ner', got none"),
-        ("transformer", -1, r"0 or more layers.* got -1"),
-        ("transformer", 3, r"fewer than the 2 layers .* got 3\. .*frozen_components"),
-        ("transformer", 2, r"fewer than the 2 layers .* got 2\. .*frozen_components"),
+        ("bert", 1, r"one of the components \['ner', 'sentencizer'\], got 'bert'"),
+        ("sentencizer", 1, r"expected a transformer in 'sentencizer', got none"),
+        ("ner", -1, r"0 or more layers.* got -1"),
+        ("ner", 3, r"fewer than the 2 layers .* got 3\. .*frozen = true"),
+        ("ner", 2, r"fewer than the 2 layers .* got 2\. .*frozen = true"),
     ):
         with pytest.raises(ValueError, match=message):
             freeze_layers(component, layers)(nlp)
     assert all(p.requires_grad for p in module_of(nlp).parameters())
-    with pytest.raises(ValueError, match=r"got 'bert'\. Name the one with the transformer"):
-        load_frozen("bert")(nlp)
 
 
 def test_freeze_layers_of_unloaded_transformer_raises(corpus: str, tiny_transformer: str) -> None:
