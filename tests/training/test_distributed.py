@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -25,15 +26,16 @@ from spacy.tokens import Doc, DocBin
 from spacy.training import Corpus
 from spacy.training.initialize import init_nlp
 from spacy.util import load_config
-from thinc.api import Config, PyTorchGradScaler
+from thinc.api import Config
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from pipelines import LISTENER, TOK2VEC, make_examples
+from pipelines import LISTENER, OWN_TRANSFORMER, TOK2VEC, add_shared, make_examples
 from spacy_crf_ner import data
 from spacy_crf_ner.atomic import MACHINE, UNFINISHED
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.ml.shim import TorchShim
 from spacy_crf_ner.pipeline.lookup import recognizer
 from spacy_crf_ner.pipeline.seen_texts import hashes_of
 from spacy_crf_ner.training.distributed import process_group
@@ -56,6 +58,7 @@ from spacy_crf_ner.training.distributed.sync import (
 from spacy_crf_ner.training.optimizer import GroupedAdam
 
 ROOT = Path(__file__).parents[2]
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 TIMEOUT = 300  # seconds, for what takes some ten
 
 # What each rank writes down of a training: a line before each update.
@@ -67,7 +70,6 @@ import torch
 import torch.distributed
 from spacy.language import Language
 from spacy.util import registry
-from thinc.api import PyTorchGradScaler
 from spacy_crf_ner.training.distributed.sync import get_weights
 
 RANK = os.environ.get("RANK", "0")
@@ -84,19 +86,9 @@ def evaluate(nlp, *args, call=Language.evaluate, **settings):
 
 Language.evaluate = evaluate
 
-class CPUScaler(PyTorchGradScaler):
-    def _scale_tensor(self, tensor, scale_per_device, inplace):
-        return tensor.mul_(self._scale)
-
 @registry.callbacks("test.record.v1")
-def record(folder: str, kill: Optional[int] = None, overflow: Optional[int] = None) -> Callable:
+def record(folder: str, kill: Optional[int] = None) -> Callable:
     def before_update(nlp, info):
-        head = nlp.get_pipe("ner").model.get_ref("output_layer").shims[0]
-        if overflow is not None and info["step"] == 0:
-            head._grad_scaler = CPUScaler(True, init_scale=1024.0)
-        if overflow == info["step"] and RANK == "1":
-            weights = next(head._model.parameters())
-            hook = weights.register_hook(lambda d: (hook.remove(), d * float("inf"))[1])
         if kill == info["step"] and RANK == "1":
             os.kill(os.getpid(), signal.SIGKILL)
         if info["step"] == 0 and RANK == "1":
@@ -106,7 +98,7 @@ def record(folder: str, kill: Optional[int] = None, overflow: Optional[int] = No
         for name, tensor in get_weights(nlp).items():
             digest.update(name.encode() + tensor.numpy().tobytes())
         line = {**info, "hash": digest.hexdigest(), "calls": len(calls), "batch": seen[-1]}
-        line["evaluated"], line["scale"] = len(evaluated), float(head._grad_scaler._scale)
+        line["evaluated"] = len(evaluated)
         with (Path(folder) / f"{RANK}.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\\n")
     return before_update
@@ -456,18 +448,6 @@ def test_patience_ends_all_ranks_at_one_step(stopped: Job) -> None:
 
 
 @pytest.mark.slow
-def test_gradient_overflow_in_one_rank_skips_step_in_all_ranks(
-    docs: Path, dev: Path, folder: Path
-) -> None:
-    config = small(few(docs, folder, 60), dev, {"size": 4})
-    job = Job(folder / "overflow", config, overflow=2).succeeded()
-    for rank in (0, 1):
-        hashes = job.hashes(rank)
-        assert hashes[3] == hashes[2] and len(set(hashes)) == 6
-        assert [step["scale"] for step in job.steps(rank)][1:] == [1024.0] * 2 + [512.0] * 4
-
-
-@pytest.mark.slow
 def test_killed_rank_stops_other_ranks_with_error_message(killed: Job) -> None:
     assert killed.codes[1] == -signal.SIGKILL and killed.codes[0] not in (0, None)
     message = "Rank 0: expected an answer from all 2 ranks, got "
@@ -663,25 +643,14 @@ def test_resume_with_rehearsal_matches_uninterrupted_training(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "architecture", ["spacy-crf-ner", pytest.param("spacy-transformers", marks=pytest.mark.slow)]
-)
 def test_resume_with_transformer_matches_uninterrupted_training(
-    architecture: str, docs: Path, dev: Path, tmp_path: Path, tiny_transformer: str
+    docs: Path, dev: Path, tmp_path: Path, tiny_transformer: str
 ) -> None:
-    """spacy-transformers draws random numbers, on a CPU too."""
     config = small(few(docs, tmp_path, 6), dev, {}, **{"training.max_epochs": 0})
     config["training"]["batcher"] = {"@batchers": "spacy.batch_by_sequence.v1", "size": 2}
-    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    versions = {"spacy-crf-ner": "v1", "spacy-transformers": "v3"}
-    model = {
-        "@architectures": f"{architecture}.TransformerModel.{versions[architecture]}",
-        "name": tiny_transformer,
-        "get_spans": {"@span_getters": "spacy-transformers.doc_spans.v1"},
-        "transformer_config": dropout,
-    }
-    config["nlp"]["pipeline"] = ["transformer", "ner"]
-    config["components"]["transformer"] = {"factory": "transformer", "model": model}
+    model = {**OWN_TRANSFORMER, "name": tiny_transformer, "transformer_config": NO_DROPOUT}
+    config["nlp"]["pipeline"] = ["tok2vec", "ner"]
+    config["components"]["tok2vec"] = {"factory": "shared_tok2vec", "model": model}
     config["components"]["ner"]["model"]["tok2vec"] = LISTENER
     train(config, tmp_path / "whole")
     config["training"]["max_steps"] = 4  # in the second epoch
@@ -832,11 +801,8 @@ def small_pipeline(width: int = 8) -> Any:
 def transformer_pipeline(folder: str) -> Any:
     """A CRF over a transformer without dropout, whose words have a sparse gradient."""
     nlp = spacy.blank("en")
-    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    spans = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 8, "stride": 6}
-    model = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": folder}
-    model = {**model, "get_spans": spans, "transformer_config": dropout}
-    nlp.add_pipe("transformer", config={"model": model})
+    spans = {"@misc": "spacy-crf-ner.strided_spans.v1", "window": 8, "stride": 6}
+    add_shared(nlp, folder, get_spans=spans, transformer_config=NO_DROPOUT)
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": LISTENER}})
     spacy.util.fix_random_seed(0)
     nlp.initialize(lambda: make_examples(nlp))
@@ -855,23 +821,21 @@ def accumulate(nlp: Any, parts: Iterable[slice]) -> Any:
     return nlp
 
 
-class CPUScaler(PyTorchGradScaler):
-    def _scale_tensor(self, tensor: Tensor, scale_per_device: Any, inplace: bool) -> Tensor:
-        return tensor.mul_(self._scale)
-
-
-def shims_of(pipe: Any) -> list[Any]:
-    return [shim for layer in pipe.model.walk() for shim in layer.shims]
+@contextmanager
+def scaling_gradients() -> Iterator[None]:
+    """Train as in float16, on a GPU; the arithmetic is in float32."""
+    with (
+        patch.object(TorchShim, "dtype_in_training", "fp16"),
+        patch.object(TorchShim, "_autocast", lambda shim: nullcontext()),
+    ):
+        yield
 
 
 @pytest.mark.parametrize("transformer", [False, True])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_sum_gradients_of_accumulated_parts_matches_whole_batch(
-    transformer: bool, scaled: bool, tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
+    transformer: bool, scaled: bool, tiny_transformer: str
 ) -> None:
-    if scaled:  # as on a GPU, where gradients are not sparse
-        monkeypatch.setattr("spacy_crf_ner.ml.transformer.shim._training_faster", nullcontext)
-
     def make() -> Any:
         return transformer_pipeline(tiny_transformer) if transformer else small_pipeline()
 
@@ -879,11 +843,10 @@ def test_sum_gradients_of_accumulated_parts_matches_whole_batch(
     whole = {name: d for name, d in whole.items() if d is not None}
     parts = [[slice(0, 1), slice(1, 4)], [slice(4, 5), slice(5, None)]]
     nlps = [make(), make()]
-    for nlp, own in zip(nlps, parts):
-        for shim in (shim for _, pipe in nlp.pipeline for shim in shims_of(pipe) if scaled):
-            shim._grad_scaler = CPUScaler(True, init_scale=64.0)
-        accumulate(nlp, own)
-    assert together(lambda group: sum_gradients(nlps[group.rank], group)) == [True, True]
+    with scaling_gradients() if scaled else nullcontext():
+        for nlp, own in zip(nlps, parts):
+            accumulate(nlp, own)
+    together(lambda group: sum_gradients(nlps[group.rank], group))
     sums = [{name: d for name, d in gradients(nlp).items() if d is not None} for nlp in nlps]
     assert_close(sums[0], whole, 1e-4 if transformer else 1e-5)
     assert_close(sums[0], sums[1], 0.0)
@@ -908,22 +871,20 @@ def test_sum_gradients_with_missing_gradients_adds_zeros_or_keeps_none() -> None
         assert all(d is not None and torch.equal(d, alone[name]) for name, d in found.items())
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_sum_gradients_with_overflow_returns_false_and_zeroes_gradients(size: int) -> None:
-    nlps = [small_pipeline() for _ in range(size)]
-    scalers = []
-    for rank, nlp in enumerate(nlps):
-        shim = nlp.get_pipe("crf_ner").model.get_ref("output_layer").shims[0]
-        shim._grad_scaler = CPUScaler(True, init_scale=64.0)
-        scalers.append(shim._grad_scaler)
-        if rank == size - 1:
-            next(shim._model.parameters()).register_hook(lambda d: d * float("inf"))
-        accumulate(nlp, [slice(None)])
-    assert [bool(scaler.found_inf) for scaler in scalers] == [False, True][-size:]
-    assert together(lambda group: sum_gradients(nlps[group.rank], group), size) == [False] * size
-    for nlp, scaler in zip(nlps, scalers):
-        assert scaler._scale == 32.0 and not scaler.found_inf
-        assert all(d is not None and not d.any() for d in gradients(nlp).values())
+def test_rank_whose_gradients_overflow_adds_zeros() -> None:
+    nlps = [small_pipeline() for _ in range(2)]
+    heads = [nlp.get_pipe("crf_ner").model.get_ref("output_layer").shims[0] for nlp in nlps]
+    next(heads[1].module.parameters()).register_hook(lambda d: d * float("inf"))
+    with scaling_gradients():
+        for nlp in nlps:
+            accumulate(nlp, [slice(None)])
+    assert heads[1].loss_scale.value == heads[0].loss_scale.value / 2
+    alone = gradients(nlps[0])
+    together(lambda group: sum_gradients(nlps[group.rank], group))
+    for nlp in nlps:
+        for name, gradient in gradients(nlp).items():
+            assert gradient is not None and gradient.any(), name
+            assert torch.equal(gradient, alone[name]), name
 
 
 def test_sum_gradients_adds_sparse_gradients() -> None:
