@@ -111,8 +111,7 @@ class TorchShim(Shim):
 
     def load_module(self, module: nn.Module | None) -> None:
         """Take a module with stored weights, on the device in use; None if it is not built yet."""
-        # Libraries give some modules in evaluation.
-        self._model = module and module.to(get_torch_default_device()).train()
+        self._model = module and module.to(get_torch_default_device())
         self.parameters = dict(module.named_parameters()) if module is not None else {}
         self.invalidate()
         self.set_dtype(self.dtype)
@@ -207,8 +206,8 @@ class TorchShim(Shim):
         weights = {name: self.parameters[name] for name in found}
         keyed = {(self.id, name): each for name, each in weights.items()}
         if update_together is None or not update_together(keyed):
-            for name, each in weights.items():
-                _update_alone(optimizer, (self.id, name), each)
+            for key, each in keyed.items():
+                _update_alone(optimizer, key, each)
         for each in weights.values():
             each.grad = None
         return_free_memory()
@@ -272,11 +271,9 @@ class TorchShim(Shim):
         """
         use_one_thread_after_fork()
         module = self.module.eval() if self.dtype is None else self.inference_module()
-        is_mixed = self.dtype is None and self.device.type == "cuda"
-        if is_mixed and self.mixed_precision == "bf16":
-            is_mixed = has_fast_bf16()  # a GPU without it can predict
+        on_gpu = self.dtype is None and self.device.type == "cuda"
         # As in training, which is faster there.
-        autocast: AbstractContextManager[Any] = self._autocast() if is_mixed else nullcontext()
+        autocast: AbstractContextManager[Any] = self._autocast() if on_gpu else nullcontext()
         with torch.no_grad(), autocast:
             return module(*inputs)
 

@@ -13,24 +13,11 @@ from torch.optim.adamw import adamw
 from ..ml.arrays import to_array, to_tensor
 from ..ml.torch_internals import lerp, multiply, norms
 
-# For smaller arrays, a call to torch takes more time than it saves.
-MIN_FUSED_SIZE = 2**15
-
 
 def can_fuse(optimizer: Optimizer) -> bool:
     """Whether this is Adam with decoupled decay."""
     decoupled = optimizer.L2_is_weight_decay or not optimizer.L2
     return optimizer.b1 > 0 and optimizer.b2 > 0 and bool(decoupled)
-
-
-def is_large(weights: Any, gradient: Any) -> bool:
-    """Whether weights and gradient are large contiguous arrays of the CPU."""
-    return (
-        weights.size >= MIN_FUSED_SIZE
-        and weights.shape == gradient.shape
-        and all(isinstance(a, np.ndarray) and a.dtype == np.float32 for a in (weights, gradient))
-        and all(a.flags.carray for a in (weights, gradient))
-    )
 
 
 def is_plain(tensor: Tensor | None) -> bool:
@@ -43,23 +30,6 @@ def is_plain(tensor: Tensor | None) -> bool:
     )
 
 
-def fused_step(
-    optimizer: Optimizer, key: KeyT, weights: Any, gradient: Any, lr_scale: float
-) -> None:
-    """Update weights as thinc's Adam does, with the same result.
-
-    thinc makes many passes over its arrays, with copies, on one thread. torch makes few, on all
-    threads.
-
-    Args:
-        weights: Array for which `is_large` is true; it is updated.
-        gradient: Array of the same shape.
-    """
-    fused_steps(optimizer, [key], [to_tensor(weights)], [to_tensor(gradient)], lr_scale)
-    to_numpy_state(optimizer, key)
-    gradient.fill(0.0)
-
-
 def fused_steps(
     optimizer: Optimizer,
     keys: Sequence[KeyT],
@@ -67,11 +37,14 @@ def fused_steps(
     gradients: list[Tensor],
     lr_scale: float,
 ) -> None:
-    """Do the step of `fused_step` for many weights; on a GPU, in few kernels and without a wait.
+    """Update weights as thinc's Adam does; on a GPU, in few kernels and without a wait.
 
     Args:
+        optimizer: One for which `can_fuse` is true.
+        keys: How it identifies the weights.
         weights: Contiguous float32 tensors, all with the same number of updates before.
         gradients: Contiguous float32 tensors, which are not set to zero.
+        lr_scale: Multiplies the learning rate.
     """
     averages: Any = optimizer.averages
     for key, of_key in zip(keys, weights):

@@ -13,7 +13,7 @@ from thinc.types import FloatsXd
 from torch import Tensor, nn
 
 from ..input_error import InputError
-from .fused_adam import can_fuse, fused_step, fused_steps, is_large, is_plain, to_numpy_state
+from .fused_adam import can_fuse, fused_steps, is_plain, to_numpy_state
 
 FACTORS = ("learn_rate", "L2", "grad_clip")
 # Where a step overflows in float16, its parameters are not updated.
@@ -173,14 +173,10 @@ class GroupedAdam(Optimizer):
         """
         self._warm_up_at_once(key)
         with self._factors_of(key) as factor:
-            lr_scale *= factor
-            if can_fuse(self) and is_large(weights, gradient):
-                fused_step(self, key, weights, gradient, lr_scale)
-                return weights, gradient
             to_numpy_state(self, key)
             if self.averages is not None and key not in self.averages:
                 self.averages[key] = weights.copy()
-            return super().__call__(key, weights, gradient, lr_scale=lr_scale)
+            return super().__call__(key, weights, gradient, lr_scale=lr_scale * factor)
 
     def update_together(self, parameters: dict[KeyT, nn.Parameter]) -> bool:
         """Update the parameters of a module, all of a group in one call of torch.

@@ -19,7 +19,6 @@ from thinc.api import (
     Config,
     LayerNorm,
     Optimizer,
-    PyTorchShim,
     constant,
     constant_then,
     decaying,
@@ -29,7 +28,7 @@ from torch import nn
 from transformers import BertModel
 
 from pipelines import TOK2VEC, make_examples, small_transformers
-from spacy_crf_ner.training.fused_adam import MIN_FUSED_SIZE
+from spacy_crf_ner.ml.shim import TorchShim
 from spacy_crf_ner.training.optimizer import STEPS_AT_ZERO, STEPS_TO_MATCH, GroupedAdam
 
 ROOT = Path(__file__).parents[2]
@@ -224,11 +223,10 @@ def share_of_the_first(optimizer: Optimizer) -> float:
 
 
 @pytest.mark.parametrize("together", [False, True])
-@pytest.mark.parametrize("large", [False, True])
-def test_averages_of_unchanged_weights_equal_weights(large: bool, together: bool) -> None:
+def test_averages_of_unchanged_weights_equal_weights(together: bool) -> None:
     """From the first step on: an evaluation there is of the pipeline that is trained further."""
     optimizer = GroupedAdam(0.0)
-    weights = arrays(0, *(LARGE if large else (4, 3)))
+    weights = arrays(0, 4, 3)
     tensor = nn.Parameter(torch.from_numpy(weights.copy()))
     key = (7, "W")
     for _ in range(2):
@@ -242,9 +240,6 @@ def test_averages_of_unchanged_weights_equal_weights(large: bool, together: bool
         assert average.data_ptr() != tensor.data_ptr()
 
 
-LARGE = (MIN_FUSED_SIZE // 64, 64)  # from here on, torch does the arithmetic
-
-
 @pytest.mark.parametrize("name", ["W", "b"])
 @pytest.mark.parametrize(
     "settings",
@@ -255,9 +250,7 @@ LARGE = (MIN_FUSED_SIZE // 64, 64)  # from here on, torch does the arithmetic
         {"L2": DECAY, "beta1": 0.5, "beta2": 0.7, "eps": 1e-3},
     ],
 )
-def test_fused_update_of_large_arrays_matches_thinc_adam(
-    name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_update_together_matches_thinc_adam(name: str, settings: dict[str, Any]) -> None:
     """Step by step; gradients that are clipped and that are not, and none; a rate of 0 first."""
     groups = NO_DECAY if name == "b" else None
     plain = settings | {"L2": 0.0} if name == "b" else settings
@@ -265,20 +258,19 @@ def test_fused_update_of_large_arrays_matches_thinc_adam(
         Adam(warmup_linear(RATE, 2, 10), **plain),
         GroupedAdam(warmup_linear(RATE, 2, 10), **settings, groups=groups),
     )
-    key, expected, found = (7, name), arrays(0, *LARGE), arrays(0, *LARGE)
+    key, expected = (7, name), arrays(0, 40, 30)
+    found = nn.Parameter(torch.from_numpy(expected.copy()))
     for step, size in enumerate((1.0, 1e-4, 10.0, 0.0, 1e-3, 1e-6)):
-        gradient = size * arrays(1 + step, *LARGE)
-        theirs(key, expected, gradient.copy(), lr_scale=3.0)
-        with monkeypatch.context() as patched:
-            patched.setattr(Optimizer, "_adam", None)
-            same, zeros = ours(key, found, gradient, lr_scale=3.0)
-        assert same is found and zeros is gradient and not gradient.any()
+        gradient = size * arrays(1 + step, 40, 30)
+        found.grad = torch.from_numpy(gradient.copy())
+        theirs(key, expected, gradient)
+        assert ours.update_together({key: found})
         assert ours.nr_update == theirs.nr_update
-        np.testing.assert_allclose(found, expected, atol=1e-6, rtol=1e-6)
+        np.testing.assert_allclose(found.detach(), expected, atol=1e-6, rtol=1e-6)
         np.testing.assert_allclose(ours.mom1[key], theirs.mom1[key], atol=1e-6, rtol=1e-6)
         np.testing.assert_allclose(ours.mom2[key], theirs.mom2[key], atol=1e-7, rtol=1e-6)
         if theirs.averages is not None:
-            begun = share_of_the_first(theirs) * arrays(0, *LARGE)
+            begun = share_of_the_first(theirs) * arrays(0, 40, 30)
             of_both = ours.averages[key], theirs.averages[key] + begun
             np.testing.assert_allclose(*of_both, atol=1e-6)
         for optimizer in (ours, theirs):
@@ -287,28 +279,51 @@ def test_fused_update_of_large_arrays_matches_thinc_adam(
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"L2": DECAY, "L2_is_weight_decay": False}, {"beta1": 0.0, "beta2": 0.0}],
+    "settings, transposed",
+    [
+        ({"L2": DECAY, "L2_is_weight_decay": False}, False),
+        ({"beta1": 0.0, "beta2": 0.0}, False),
+        ({"L2": DECAY}, True),
+    ],
 )
-def test_large_arrays_with_unfused_settings_match_thinc_adam(
-    settings: dict[str, Any],
+def test_module_that_cannot_be_updated_together_matches_thinc_adam(
+    settings: dict[str, Any], transposed: bool
 ) -> None:
-    found, expected = arrays(0, *LARGE), arrays(0, *LARGE)
-    for optimizer, weights in (
-        (GroupedAdam(RATE, **settings), found),
-        (Adam(RATE, **settings), expected),
-    ):
-        optimizer((7, "W"), weights, arrays(1, *LARGE))
-    np.testing.assert_array_equal(found, expected)
-    assert (found != arrays(0, *LARGE)).any()
+    module = nn.Linear(5, 4)
+    if transposed:
+        module.weight = nn.Parameter(module.weight.detach().t().contiguous().t())
+    shim = TorchShim(lambda: module)
+    shim.build_module()
+    expected = {name: p.detach().numpy().copy() for name, p in module.named_parameters()}
+    ours, theirs = GroupedAdam(RATE, **settings), Adam(RATE, **settings)
+    for step in range(3):
+        for name, p in module.named_parameters():
+            gradient = arrays(step, *p.shape)
+            p.grad = torch.from_numpy(gradient.copy())
+            theirs((7, name), expected[name], gradient)
+        shim.finish_update(ours)
+    for name, p in module.named_parameters():
+        np.testing.assert_allclose(p.detach(), expected[name], rtol=1e-6, atol=1e-7)
 
 
-def test_large_noncontiguous_arrays_match_thinc_adam() -> None:
-    found, expected = (
-        make(RATE)((7, "W"), arrays(0, *LARGE).T, arrays(1, *LARGE).T)[0]
-        for make in (GroupedAdam, Adam)
+def test_parameter_that_is_updated_together_at_times_matches_thinc_adam() -> None:
+    """Here L2 is weight decay, or there is none, and the gradient has it."""
+    L2 = [0.0, DECAY, 0.0, DECAY, 0.0]
+    ours, theirs = (
+        make([RATE] * 9, L2=iter(L2), L2_is_weight_decay=False) for make in (GroupedAdam, Adam)
     )
-    np.testing.assert_array_equal(found, expected)
+    shim = TorchShim(lambda: nn.Linear(5, 4, bias=False))
+    shim.build_module()
+    weights = shim.module.weight
+    expected = weights.detach().numpy().copy()
+    for step in range(4):
+        gradient = arrays(step, 4, 5)
+        weights.grad = torch.from_numpy(gradient.copy())
+        theirs((7, "weight"), expected, gradient)
+        shim.finish_update(ours)
+        for optimizer in (ours, theirs):
+            optimizer.step_schedules()
+        np.testing.assert_allclose(weights.detach(), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("is_decay", [True, False])
@@ -379,7 +394,7 @@ def test_no_decay_group_matches_biases_and_norms_of_hugging_face() -> None:
 
 
 class Beside:
-    """A tiny BERT that thinc's shim updates, and a twin that torch's AdamW does.
+    """A tiny BERT that our shim updates, and a twin that torch's AdamW does.
 
     Both see the gradients of the first. AdamW and thinc's Adam differ in two conventions. thinc
     does not correct the bias of the second moment inside the square root beside eps, so that its
@@ -389,7 +404,8 @@ class Beside:
 
     def __init__(self, folder: str, rates: Sequence[float], clips: Sequence[float]) -> None:
         self.model, self.twin = (BertModel.from_pretrained(folder) for _ in range(2))
-        self.shim = PyTorchShim(self.model)
+        self.shim = TorchShim(lambda: self.model)
+        self.shim.build_module()
         self.clips = clips
         names = ("^embeddings", *(rf"layer\.{i}\." for i in range(len(rates) - 1)))
         own = {
@@ -488,7 +504,7 @@ def test_factors_of_all_matching_groups_are_multiplied() -> None:
 
 
 def test_update_together_matches_separate_updates() -> None:
-    """As on a GPU: with other factors, and one that has a gradient in fewer updates."""
+    """With other factors, and one that has a gradient in fewer updates."""
     groups = {
         "fast": {"names": "^a", "learn_rate": 5.0},
         "no_decay": {"names": "b", "L2": 0.0},
@@ -512,12 +528,15 @@ def test_update_together_matches_separate_updates() -> None:
 
 def test_group_with_zero_learn_rate_keeps_weights() -> None:
     groups = {"frozen": {"names": "^embeddings", "learn_rate": 0.0}}
-    for shape in ((4, 3), LARGE):
-        optimizer = GroupedAdam(RATE, L2=DECAY, groups=groups)
-        weights, gradient = arrays(0, *shape), arrays(1, *shape)
-        optimizer((7, "embeddings.weight"), weights, gradient)
-        np.testing.assert_array_equal(weights, arrays(0, *shape))
-        assert not gradient.any()
+    optimizer, key = GroupedAdam(RATE, L2=DECAY, groups=groups), (7, "embeddings.weight")
+    weights, gradient = arrays(0, 4, 3), arrays(1, 4, 3)
+    optimizer(key, weights, gradient)
+    np.testing.assert_array_equal(weights, arrays(0, 4, 3))
+    assert not gradient.any()
+    parameter = nn.Parameter(torch.from_numpy(weights.copy()))
+    parameter.grad = torch.ones(4, 3)
+    assert optimizer.update_together({key: parameter})
+    np.testing.assert_array_equal(parameter.detach(), weights)
 
 
 @pytest.mark.parametrize(
