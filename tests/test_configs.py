@@ -15,10 +15,12 @@ from spacy.util import load_config
 from spacy_crf_ner import data
 
 ROOT = Path(__file__).parents[1]
-CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.cfg"))
+# It has what is not filled in alone; trained in test_spacy_transformers.py.
+SHORT = "spacy_transformers.cfg"
+CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.cfg") if path.name != SHORT)
 SMALL = {
     "transformer.cfg": {"components.ner.model.hidden_width": 16},
-    "spacy_ner.cfg": {},
+    "spacy_ner.cfg": {"components.ner.model.tok2vec.width": 16},
     "cnn.cfg": {
         "components.ner.model.hidden_width": 16,
         "components.ner.model.tok2vec.width": 32,
@@ -66,20 +68,13 @@ def test_baseline_config_matches_transformer_batches_and_steps():
     ours, theirs = (
         load_config(ROOT / "configs" / f"{name}.cfg") for name in ("transformer", "spacy_ner")
     )
-    tok2vecs = [config["components"]["ner"]["model"]["tok2vec"] for config in (ours, theirs)]
-    assert tok2vecs[0]["*"]["transformer"] == tok2vecs[1]
-    assert ours["components"]["transformer"]["model"].pop("dtype") is None
-    # spaCy's own layer has no bfloat16, and loses the first updates in float16.
-    assert theirs["components"]["transformer"]["model"]["mixed_precision"] is False
+    assert ours.pop("components").keys() == {"ner"}
+    assert theirs.pop("components").keys() == {"tok2vec", "ner"}
     for config in (ours, theirs):
-        assert config["components"]["transformer"]["model"].pop("get_spans")["window"] == 128
-        config["components"]["transformer"]["model"].pop("@architectures")
-        config["components"]["transformer"]["model"].pop("mixed_precision")
-        config["components"].pop("ner")
+        config["nlp"].pop("pipeline")
         config["training"]["optimizer"]["learn_rate"].pop("initial_rate")
         config["training"]["optimizer"].pop("@optimizers")
-        config["training"]["optimizer"].pop("use_averages")  # spaCy's own layer has none
-        config["initialize"].pop("before_init")  # it loads a frozen transformer
+        config["training"]["optimizer"].pop("use_averages")  # no effect on spaCy's own weights
         config["training"].pop("before_to_disk")  # it calibrates confidences
     ours["training"]["optimizer"].pop("groups")
     assert ours == theirs
