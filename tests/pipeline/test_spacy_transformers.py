@@ -15,6 +15,7 @@ from thinc.api import Adam
 
 from pipelines import SENTENCES, ents, make_examples
 from spacy_crf_ner import accelerate
+from spacy_crf_ner.export import export_pipeline
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.training.distributed.sync import get_weights, parameters
 from spacy_crf_ner.training.freezing import freeze_layers
@@ -162,6 +163,8 @@ def test_recognizer_without_its_transformer_raises(saved: Path) -> None:
         nlp(TEXTS[0])
 
 
-def test_dtype_of_its_transformer_cannot_be_set(saved: Path) -> None:
+def test_its_transformer_has_no_dtype_and_cannot_be_exported(saved: Path) -> None:
     with pytest.raises(InputError, match="got one of spacy-transformers"):
         accelerate(spacy.load(saved), "bf16")
+    with pytest.raises(InputError, match=r"got 'spacy-transformers.TransformerListener.v1', which"):
+        export_pipeline(spacy.load(saved))
