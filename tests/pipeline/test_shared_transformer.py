@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import spacy
 import torch
+from spacy.cli.init_config import fill_config
 from spacy.language import Language
 from spacy.tokens import DocBin
 from spacy.training import Example
@@ -330,6 +331,8 @@ def test_shared_differs_from_one_of_its_own_in_the_transformer_alone(
     options = ["init-config", str(path), "--transformer", tiny_transformer, "--shared"]
     assert CliRunner().invoke(app, options).exit_code == 0
     config = load_config(path)
+    fill_config(tmp_path / "filled.cfg", path, silent=True)
+    assert load_config(tmp_path / "filled.cfg") == config
     own = init_config("en", "transformer", transformer=tiny_transformer)
     of_component = config["components"].pop("tok2vec")
     layers, own_layers = (
