@@ -34,7 +34,7 @@ from spacy_crf_ner.input_error import InputError
 
 VARIANTS = Path(__file__).with_suffix(".yml")
 PACKAGE = Path(spacy_crf_ner.__file__).parent
-LIBRARIES = ("spacy", "thinc", "torch", "spacy-transformers", "transformers")
+LIBRARIES = ("spacy", "thinc", "torch", "transformers")
 PARTS = ("train", "dev", "test")
 Result = dict[str, Any]
 

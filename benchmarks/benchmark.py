@@ -7,8 +7,7 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -30,6 +29,7 @@ from spacy.tokens import DocBin
 from spacy.training import Corpus, Example
 from spacy.training.batchers import minibatch_by_padded_size
 from spacy.util import load_config
+from transformers import AutoConfig
 
 from inputs import check_same, of_transformer
 from spacy_crf_ner import crf, data
@@ -39,10 +39,12 @@ from spacy_crf_ner.pipeline.calibration import forget_calibration, platt_scaling
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED
 from spacy_crf_ner.pipeline.posterior import Posterior
 from spacy_crf_ner.training import freezing
+from timed import Function, apart
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = ("transformer", "spacy_ner")  # ours, and what it is compared with
-FLOAT32 = {f"components.{name}.model.mixed_precision": False for name in ("transformer", "ner")}
+TRANSFORMER = "components.ner.model.tok2vec.*.transformer"  # of transformer.cfg
+FLOAT32 = {f"{name}.mixed_precision": False for name in ("components.ner.model", TRANSFORMER)}
 CRF_SHAPES = [
     (32, 32, 9),
     (32, 128, 9),
@@ -199,23 +201,19 @@ def frozen_part(
     """Measure a row of `frozen`, in its own process; the peak is after loading the weights."""
     if gpu_id >= 0:
         spacy.require_gpu(gpu_id)
-    config = load_config(
-        ROOT / "configs" / "transformer.cfg", overrides={"paths.transformer": transformer}
-    )
+    overrides = {"paths.transformer": transformer, f"{TRANSFORMER}.frozen": part == "frozen"}
+    config = load_config(ROOT / "configs" / "transformer.cfg", overrides=overrides)
     nlp = spacy.util.load_model_from_config(config, auto_fill=True)
     spacy.util.fix_random_seed(0)
     nlp.initialize(lambda: _examples(nlp))
-    layers = nlp.get_pipe("transformer").model.transformer.config.num_hidden_layers
-    names: dict[str, list[str]] = {}
     if part == "half frozen":
+        layers = AutoConfig.from_pretrained(transformer).num_hidden_layers
         freezing.freeze_layers(layers=layers // 2)(nlp)
-    elif part == "frozen":
-        names = {"exclude": ["transformer"], "annotates": ["transformer"]}
     if gpu_id >= 0:
         torch.cuda.reset_peak_memory_stats()
     else:
         Path("/proc/self/clear_refs").write_text("5")
-    rates = _training({part: nlp}, rounds, **names)
+    rates = _training({part: nlp}, rounds)
     peak = torch.cuda.max_memory_allocated() / 2**20 if gpu_id >= 0 else _memory("VmHWM")
     print(f"| {part} | {_spread(rates[part])} | {peak:,.0f} MB |")
 
@@ -447,7 +445,6 @@ def _training(
     pipelines: dict[str, Language],
     rounds: int,
     corpus: Path | None = None,
-    **names: list[str],
 ) -> dict[str, list[float]]:
     """Measure the words per second of an epoch of updates."""
     acts, words = {}, 0
@@ -460,7 +457,7 @@ def _training(
         def act(nlp=nlp, examples=examples, optimizer=optimizer) -> None:
             for batch in _batches(examples):
                 fresh = [Example(eg.x.copy(), eg.y) for eg in batch]
-                nlp.update(fresh, sgd=optimizer, **names)
+                nlp.update(fresh, sgd=optimizer)
 
         acts[name] = act
     times = _alternate(acts, rounds)
@@ -492,50 +489,22 @@ def _crf_shares(nlp: Language, texts: list[str], corpus: Path | None) -> dict[st
     shares = {}
     optimizer = nlp.create_optimizer()
     optimizer.learn_rate = 1e-5
-    acts = {
+    decoding: list[Function] = [(Posterior, "decode"), (Posterior, "probabilities")]
+    acts: dict[str, tuple[list[Function], Callable[[], Any]]] = {
         "training": (
-            crf,
-            ["nll_with_gradient"],
+            [(crf, "nll_with_gradient")],
             lambda: nlp.update(_examples(nlp, corpus)[:64], sgd=optimizer),
         ),
-        "nlp.pipe on 300-word docs": (
-            Posterior,
-            ["decode", "probabilities"],
-            _piping(nlp, texts, 32),
-        ),
+        "nlp.pipe on 300-word docs": (decoding, _piping(nlp, texts, 32)),
     }
-    for what, (owner, functions, act) in acts.items():
+    for what, (functions, act) in acts.items():
         act()
-        with _timed(owner, functions) as seconds:
+        with apart({"crf": functions}) as seconds:
             start = perf_counter()
             act()
             whole = perf_counter() - start
-        shares[what] = sum(seconds) / whole
+        shares[what] = seconds["crf"] / whole
     return shares
-
-
-@contextmanager
-def _timed(owner: Any, functions: list[str]) -> Iterator[list[float]]:
-    """Record the seconds of each call of functions of a module or class."""
-    seconds: list[float] = []
-    originals = {name: getattr(owner, name) for name in functions}
-
-    def timed(original):
-        def call(*args):
-            start = perf_counter()
-            result = original(*args)
-            seconds.append(perf_counter() - start)
-            return result
-
-        return call
-
-    for name, original in originals.items():
-        setattr(owner, name, timed(original))
-    try:
-        yield seconds
-    finally:
-        for name, original in originals.items():
-            setattr(owner, name, original)
 
 
 def _memory(which: str, pid: int | str = "self") -> float:
@@ -563,7 +532,7 @@ def run_name(
 
 
 def _print_machine(gpu_id: int) -> None:
-    names: tuple[str, ...] = ("spacy", "thinc", "torch", "spacy-transformers", "transformers")
+    names: tuple[str, ...] = ("spacy", "thinc", "torch", "transformers")
     versions = ", ".join(f"{name} {version(name)}" for name in names)
     where = f"GPU {gpu_id}" if gpu_id >= 0 else f"{os.cpu_count()} CPU cores"
     print(f"{platform.machine()}, {where}, Python {platform.python_version()}, {versions}")

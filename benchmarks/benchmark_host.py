@@ -2,14 +2,11 @@
 
 import random
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
-from typing import Annotated, Any
-from unittest.mock import patch
+from typing import Annotated
 
 import spacy
 import torch
@@ -21,10 +18,20 @@ from spacy.util import load_config
 from transformers import BertConfig, BertModel
 
 from spacy_crf_ner import accelerate, crf
-from spacy_crf_ner.ml.dtype import PredictionShim
-from spacy_crf_ner.ml.mixed_precision import MixedPrecisionShim
+from spacy_crf_ner.ml.layer import Graph
+from spacy_crf_ner.ml.shim import TorchShim
+from timed import Function, apart
 
 ROOT = Path(__file__).parent.parent
+PARTS: dict[str, list[Function]] = {
+    "crf": [(crf, name) for name in ("nll_with_gradient", "viterbi", "forward_backward")],
+    "torch": [
+        (TorchShim, "begin_update"),
+        (Graph, "backward"),
+        (TorchShim, "finish_update"),
+        (TorchShim, "predict"),
+    ],
+}
 
 
 def host(
@@ -93,36 +100,9 @@ def _measured(act: Callable[[], None], rounds: int) -> tuple[float, float]:
     """Return the milliseconds of the CRF, and those of the rest without the torch modules."""
     found = []
     for _ in range(rounds):
-        with _apart() as seconds:
+        with apart(PARTS, process_time) as seconds:
             start = process_time()
             act()
             whole = process_time() - start
         found.append((1000 * seconds["crf"], 1000 * (whole - sum(seconds.values()))))
     return min(of_crf for of_crf, _ in found), min(rest for _, rest in found)
-
-
-@contextmanager
-def _apart() -> Iterator[Counter]:
-    """Sum the seconds in the CRF, and in what a GPU computes."""
-    seconds: Counter = Counter()
-
-    def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            start = process_time()
-            try:
-                result = function(*args, **kwargs)
-            finally:
-                seconds[part] += process_time() - start
-            if function.__name__ == "begin_update":
-                return result[0], timed(part, result[1])
-            return result
-
-        return call
-
-    parts = [("crf", crf, "nll_with_gradient"), ("crf", crf, "viterbi")]
-    parts += [("crf", crf, "forward_backward"), ("gpu", MixedPrecisionShim, "begin_update")]
-    parts += [("gpu", PredictionShim, "predict"), ("gpu", PredictionShim, "finish_update")]
-    with ExitStack() as stack:
-        for part, owner, name in parts:
-            stack.enter_context(patch.object(owner, name, timed(part, getattr(owner, name))))
-        yield seconds

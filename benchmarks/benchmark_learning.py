@@ -9,7 +9,15 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from benchmark import ROOT, Gpu, Transformer, _convert, _print_machine
+from benchmark import (
+    FLOAT32,
+    ROOT,
+    TRANSFORMER,
+    Gpu,
+    Transformer,
+    _convert,
+    _print_machine,
+)
 from benchmark_speed import RATES
 
 Curve = list[tuple[int, float, float]]  # steps, seconds, F1
@@ -29,17 +37,13 @@ class Trainee(NamedTuple):
 
 
 TRAINEES = (
-    Trainee(
-        "crf_ner, fp32",
-        "transformer",
-        {f"components.{each}.model.mixed_precision": "false" for each in ("transformer", "ner")},
-    ),
+    Trainee("crf_ner, fp32", "transformer", dict.fromkeys(FLOAT32, "false")),
     Trainee(
         "crf_ner, bf16",
         "transformer",
         {
-            "components.transformer.model.mixed_precision": '"bf16"',
-            "components.transformer.model.dtype": "auto",
+            f"{TRANSFORMER}.mixed_precision": '"bf16"',
+            f"{TRANSFORMER}.dtype": "auto",
             "components.ner.model.dtype": "auto",
         },
     ),

@@ -185,7 +185,7 @@ def _config(model: str, corpus: Path) -> Any:
             "max_size": covering(len(span) for doc in docs for span in doc.spans[KEY]),
         },
     }
-    config["nlp"]["pipeline"] = ["transformer", model]
+    config["nlp"]["pipeline"] = ["tok2vec", model]
     return config
 
 

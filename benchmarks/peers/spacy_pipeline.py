@@ -10,7 +10,7 @@ from system import Entity, Record, System, read, serve, words
 
 class SpacyPipeline(System):
     batch_sizes = (32, 128, 512)
-    packages = ("spacy", "thinc", "spacy-transformers", "transformers", "torch")
+    packages = ("spacy", "thinc", "transformers", "torch")
 
     def use_gpu(self, gpu_id: int) -> None:
         spacy.require_gpu(gpu_id)

@@ -51,6 +51,12 @@ def annotations(doc):
     return ents, doc.to_array(["ENT_IOB", "ENT_TYPE"]).tolist()
 
 
+def weights(nlp):
+    """Of the layers with a torch module, by their names."""
+    layers = nlp.get_pipe("ner").model.walk()
+    return {layer.name: layer.shims[0].to_bytes() for layer in layers if layer.shims}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "variant",
@@ -60,11 +66,10 @@ def test_variant_trained_and_reloaded_keeps_predictions(variant, make, tmp_path)
     nlp = make(variant)
     nlp.config["training"]["before_to_disk"] = None  # JSON rounds what calibration fits
     nlp.config["training"]["optimizer"]["use_averages"] = False  # only saved weights are averages
-    before = {name: nlp.get_pipe(name).model.to_bytes() for name in nlp.pipe_names}
+    before = weights(nlp)
     nlp, _ = train_nlp(nlp, tmp_path)
-    frozen = VARIANTS[variant].get("training.frozen_components", [])
-    changed = [name for name in before if nlp.get_pipe(name).model.to_bytes() != before[name]]
-    assert changed == [name for name in nlp.pipe_names if name not in frozen]
+    changed = {name for name, value in weights(nlp).items() if value != before[name]}
+    assert {*before} - changed == ({"transformer"} if "frozen" in variant else set())
     texts = ["Tim Cook visited Hanoi.", "", "Harbour Books opened a shop in Leipzig on Friday."]
     expected = [annotations(doc) for doc in nlp.pipe(texts)]
     loaded = spacy.load(tmp_path / "model-last")
