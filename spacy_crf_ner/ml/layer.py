@@ -180,7 +180,7 @@ class Graph:
             backprop(self.root.ops.unflatten(to_array(dX), cast(Ints1d, self.lengths)))
 
     def _backward_scaled(self, Ys: tuple[Tensor, ...], dYs: tuple[Tensor, ...]) -> None:
-        """Do a backward pass in float16; if gradients overflow, they are not used."""
+        """Do a backward pass in float16; if gradients overflow, there are none."""
         loss_scale = [*self._shims.values()][-1].loss_scale
         earlier = {}
         for shim in self._shims.values():
@@ -188,8 +188,10 @@ class Graph:
                 if weights.grad is not None:
                     earlier[weights], weights.grad = weights.grad, None
         torch.autograd.backward(Ys, [dY * loss_scale.value for dY in dYs])
-        own = [each for shim in self._shims.values() for each in shim.gradients().values()]
-        own += [each.X.grad for each in self._foreign if each.X.grad is not None]
+        leaves: list[Tensor] = [foreign.X for foreign in self._foreign]
+        leaves += [each for shim in self._shims.values() for each in shim.parameters.values()]
+        learned = [each for each in leaves if each.grad is not None]
+        own = [cast(Tensor, each.grad) for each in learned]
         multiply(own, [1 / loss_scale.value] * len(own))
         overflowed = not bool(norms(own).isfinite().all())
         loss_scale.update(overflowed)

@@ -54,7 +54,7 @@ def test_tensor_list_functions_with_and_without_foreach_match_numpy(
     torch_internals.lerp(tensors, ends, 0.3)
     for found, (one, end) in zip(tensors, arrays):
         np.testing.assert_allclose(found, 0.7 * one + 0.3 * end, atol=1e-6)
-    torch_internals.multiply(tensors, 2.0)
+    torch_internals.multiply(tensors, [2.0] * len(tensors))
     for found, (one, end) in zip(tensors, arrays):
         np.testing.assert_allclose(found, 1.4 * one + 0.6 * end, atol=1e-6)
     for end, (_, before) in zip(ends, arrays):
