@@ -31,7 +31,7 @@ from spacy.training.batchers import minibatch_by_padded_size
 from spacy.util import load_config
 from transformers import AutoConfig
 
-from inputs import check_same, of_transformer
+from inputs import check_same, listener_widths, of_transformer
 from spacy_crf_ner import crf, data
 from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
@@ -386,6 +386,7 @@ class _Training(NamedTuple):
             "training.patience": 0,
             "training.optimizer.learn_rate.total_steps": self.steps,
             "training.optimizer.learn_rate.initial_rate": float(self.rate),
+            **listener_widths(load_config(self.config), self.transformer),
         }
 
 
@@ -406,8 +407,10 @@ def _trained_a_little(
     """Train a pipeline for ten steps, so that it finds some entities."""
     if gpu_id >= 0:
         spacy.require_gpu(gpu_id)
+    path = ROOT / "configs" / f"{config}.cfg"
     overrides = {"paths.transformer": transformer, "training.max_steps": 10, **settings}
-    filled = load_config(ROOT / "configs" / f"{config}.cfg", overrides=overrides)
+    overrides |= listener_widths(load_config(path), transformer)
+    filled = load_config(path, overrides=overrides)
     nlp = spacy.util.load_model_from_config(filled, auto_fill=True)
     examples = _examples(nlp, corpus)
     spacy.util.fix_random_seed(0)

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Annotated, NamedTuple
 
 import typer
+from spacy.util import load_config
 
 from benchmark import (
     FLOAT32,
@@ -19,6 +20,7 @@ from benchmark import (
     _print_machine,
 )
 from benchmark_speed import RATES
+from inputs import listener_widths
 
 Curve = list[tuple[int, float, float]]  # steps, seconds, F1
 
@@ -94,7 +96,10 @@ def _curve(
         "training.optimizer.learn_rate.initial_rate": f"{RATES[trainee.config]:g}",
         **trainee.overrides,
     }
-    command = [sys.executable, "-m", "spacy", "train", str(ROOT / f"configs/{trainee.config}.cfg")]
+    config = ROOT / "configs" / f"{trainee.config}.cfg"
+    widths = listener_widths(load_config(config), transformer)
+    overrides |= {name: str(width) for name, width in widths.items()}
+    command = [sys.executable, "-m", "spacy", "train", str(config)]
     command += ["--gpu-id", str(gpu_id)]
     command += [word for name, value in overrides.items() for word in (f"--{name}", value)]
     curve: Curve = []

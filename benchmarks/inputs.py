@@ -1,10 +1,12 @@
-"""What the results of an output folder depend on, beside what its rows say."""
+"""The inputs of benchmarks: what results depend on, and configs for any transformer."""
 
 from hashlib import file_digest, sha256
 from pathlib import Path
 
 import srsly
 import typer
+from thinc.api import Config
+from transformers import AutoConfig
 
 from spacy_crf_ner.atomic import atomic_write
 
@@ -50,3 +52,17 @@ def check_same(out: Path, inputs: dict[str, Path]) -> None:
 def of_transformer(name: str) -> dict[str, Path]:
     """Return the input that a transformer is; none for a name on the hub."""
     return {f"transformer {Path(name).name}": Path(name)} if Path(name).is_dir() else {}
+
+
+def listener_widths(config: Config, transformer: str) -> dict[str, int]:
+    """Return the settings of spaCy's listeners in a config for a transformer of another width."""
+    models = {name: each.get("model", {}) for name, each in config.get("components", {}).items()}
+    listening = [
+        name
+        for name, model in models.items()
+        if model.get("tok2vec", {}).get("@architectures") == "spacy.Tok2VecListener.v1"
+    ]
+    if not listening:
+        return {}
+    width = int(AutoConfig.from_pretrained(transformer).hidden_size)
+    return {f"components.{name}.model.tok2vec.width": width for name in listening}

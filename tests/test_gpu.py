@@ -18,36 +18,18 @@ from spacy.cli.train import train as spacy_train
 from spacy.tokens import DocBin
 from spacy.training import Example
 from spacy.util import import_file, load_config
-from spacy_transformers.layers.trfs2arrays import forward as pool_by_doc
-from thinc.api import (
-    Adam,
-    NumpyOps,
-    Ragged,
-    Relu,
-    get_current_ops,
-    reduce_mean,
-    reduce_sum,
-    set_current_ops,
-    use_ops,
-)
+from thinc.api import Adam, NumpyOps, Relu, get_current_ops, set_current_ops
 from thinc.compat import has_cupy_gpu, has_torch_cuda_gpu
 from thinc.util import to_numpy
-from transformers.modeling_outputs import BaseModelOutput
 from typer.testing import CliRunner
 
-from pipelines import LISTENER, SENTENCES, ents, make_examples
+from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, add_shared, ents, make_examples
 from spacy_crf_ner import accelerate
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.explain import explain
+from spacy_crf_ner.ml.arrays import to_array
 from spacy_crf_ner.ml.char_embed import char_word_embed
-from spacy_crf_ner.ml.mixed_precision import module_of
-from spacy_crf_ner.ml.torch_layer import to_array
-from spacy_crf_ner.ml.transformer.pooling import DocData, pool_at_once
-from spacy_crf_ner.ml.transformer.spacy_transformers_internals import (
-    TransformerData,
-    WordpieceBatch,
-    trfs2arrays,
-)
+from spacy_crf_ner.ml.shim import module_of
 from spacy_crf_ner.training.distributed.loop import train
 from spacy_crf_ner.training.optimizer import GroupedAdam
 
@@ -72,18 +54,19 @@ def gpu():
     set_current_ops(ops)
 
 
-SPANS = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 128, "stride": 96}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
-def pipeline(tiny_transformer, mixed_precision="auto", heads=("crf_ner",)):
+def pipeline(tiny_transformer, mixed_precision="auto", heads=()):
+    """A transformer inside crf_ner, or one that these components share."""
     nlp = spacy.blank("en")
-    transformer = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "get_spans": SPANS}
-    transformer |= {"name": tiny_transformer, "mixed_precision": mixed_precision}
-    transformer["transformer_config"] = NO_DROPOUT
-    nlp.add_pipe("transformer", config={"model": transformer})
-    model = {"hidden_width": 32, "tok2vec": LISTENER, "mixed_precision": mixed_precision}
-    for name in heads:
+    settings = {"mixed_precision": mixed_precision, "transformer_config": NO_DROPOUT}
+    tok2vec = {**OWN_TRANSFORMER, "name": tiny_transformer, **settings}
+    if heads:
+        add_shared(nlp, tiny_transformer, **settings)
+        tok2vec = LISTENER
+    model = {"hidden_width": 32, "tok2vec": tok2vec, "mixed_precision": mixed_precision}
+    for name in heads or ("crf_ner",):
         nlp.add_pipe("crf_ner", name, config={"model": model})
     return nlp
 
@@ -121,7 +104,7 @@ def weights(nlp):
 def gradients(nlp):
     """Without biases of keys: they shift all scores of a row alike, so that theirs are rounding."""
     return {
-        f"{i}.{name}": value.grad.detach().float().cpu().clone()
+        f"{i}.{name}": value.grad.detach().to_dense().float().cpu().clone()
         for i, shim in enumerate(shims(nlp))
         for name, value in module_of(shim).named_parameters()
         if value.grad is not None and not name.endswith("key.bias")
@@ -157,38 +140,40 @@ def test_mixed_precision_training_predicts_same_entities_on_cpu(gpu, tiny_transf
         assert of_texts == on_cpu, dtype
 
 
-@pytest.mark.parametrize("overflows", ["transformer", "crf_ner"])
-def test_an_overflow_in_mixed_precision_skips_the_step_and_halves_the_scale(
+@pytest.mark.parametrize("overflows", [0, 1])
+def test_an_overflow_in_float16_skips_the_step_and_halves_the_scale(
     gpu, tiny_transformer, monkeypatch, overflows
 ):
-    """In float16, with all weights of a module updated at once; the next step learns."""
-    monkeypatch.setattr("spacy_crf_ner.ml.mixed_precision.has_fast_bf16", lambda: False)
+    """Of the transformer, or of the layers above it, which are one graph; the next step learns."""
+    train_in_float16(monkeypatch)
     nlp = pipeline(tiny_transformer, True)
     initialized(nlp)
     optimizer = GroupedAdam(0.01)
-    module_name = "0." if overflows == "transformer" else "1."
-    shim = shims(nlp)[int(module_name[0])]
     step(nlp, optimizer)
-    before, scale = weights(nlp), float(shim._grad_scaler._scale)
+    before, scale = weights(nlp), head(nlp).loss_scale.value
     updates = dict(optimizer.nr_update)
-    last = [weight for weight in shim._model.parameters() if weight.grad is not None][-1]
+    shim = shims(nlp)[overflows]
+    last = [weight for weight in shim.parameters.values() if weight.requires_grad][-1]
     handle = last.register_hook(lambda gradient: gradient * torch.inf)
     step(nlp, optimizer)
     handle.remove()
     after = weights(nlp)
-    own = [name for name in before if name.startswith(module_name)]
-    assert all(torch.equal(after[name], before[name]) for name in own)
-    assert not any(
-        weight.grad.any() for weight in shim._model.parameters() if weight.grad is not None
-    )
-    assert float(shim._grad_scaler._scale) == scale / 2
-    counted = {key: optimizer.nr_update[key] for key in updates if key[0] == shim.id}
-    assert counted == {key: updates[key] for key in counted} and counted
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert head(nlp).loss_scale.value == scale / 2
+    assert dict(optimizer.nr_update) == updates and updates
     step(nlp, optimizer)
     learned = weights(nlp)
-    assert any(not torch.equal(learned[name], before[name]) for name in own)
+    for module_name in ("0.", "1."):
+        own = [name for name in before if name.startswith(module_name)]
+        assert any(not torch.equal(learned[name], before[name]) for name in own)
     assert all(value.isfinite().all() for value in learned.values())
-    assert float(shim._grad_scaler._scale) == scale / 2
+    assert head(nlp).loss_scale.value == scale / 2
+
+
+def train_in_float16(monkeypatch):
+    """Let "auto" train in float16, as on a GPU that emulates bfloat16."""
+    for name in ("shim", "dtype"):
+        monkeypatch.setattr(f"spacy_crf_ner.ml.{name}.has_fast_bf16", lambda: False)
 
 
 @pytest.mark.parametrize("mixed_precision", [False, True, "float16"])
@@ -197,7 +182,7 @@ def test_training_dtype_of_recurrent_encoder_is_float32_or_float16(
 ):
     """float32, also where the layers around it train in bfloat16; float16 with scaled gradients."""
     if mixed_precision == "float16":
-        monkeypatch.setattr("spacy_crf_ner.ml.mixed_precision.has_fast_bf16", lambda: False)
+        train_in_float16(monkeypatch)
     nlp = pipeline(tiny_transformer, bool(mixed_precision))
     optimizer = initialized(nlp)
     found = []
@@ -229,23 +214,19 @@ def test_mixed_precision_uses_bfloat16_if_supported(gpu, tiny_transformer, mixed
         return
     nlp = pipeline(tiny_transformer, mixed_precision)
     optimizer = initialized(nlp)
-    transformer = next(nlp.get_pipe("transformer").model.walk()).layers[0].shims[0]
     kinds = set()
-    for module in (transformer._model.encoder.layer[0].output.dense, head(nlp)._model.projection):
+    layer = module_of(shims(nlp)[0]).transformer.encoder.layer[0].output.dense
+    for module in (layer, head(nlp).module.projection):
         module.register_forward_hook(lambda module, inputs, output: kinds.add(output.dtype))
     before = weights(nlp)
     loss = nlp.update(make_examples(nlp), sgd=False)["crf_ner"]
-    stored = [w for shim in shims(nlp) for w in shim._model.parameters()]
+    stored = [w for shim in shims(nlp) for w in shim.parameters.values()]
     stored += [w.grad for w in stored if w.grad is not None]
     assert {w.dtype for w in stored} == {torch.float32} and all(w.is_cuda for w in stored)
     for _, pipe in nlp.pipeline:
         pipe.finish_update(optimizer)
-    bf16 = HAS_BF16
-    assert kinds == {torch.bfloat16 if bf16 else torch.float16} and np.isfinite(loss)
-    assert {shim._grad_scaler._enabled for shim in (transformer, head(nlp))} == {not bf16}
-    still = [name for name, value in weights(nlp).items() if torch.equal(value, before[name])]
-    # No gradient reaches the pooler, nor the embeddings of positions and words that do not occur.
-    assert all("pooler" in name for name in still)
+    assert kinds == {torch.bfloat16 if HAS_BF16 else torch.float16} and np.isfinite(loss)
+    assert not any(torch.equal(value, before[name]) for name, value in weights(nlp).items())
 
 
 def test_auto_dtype_is_bf16_only_if_supported(gpu, tiny_transformer):
@@ -264,7 +245,6 @@ def test_gradients_of_parts_add_up_in_each_dtype(gpu, tiny_transformer, mixed_pr
         initialized(nlp)
         for begin, end in pairwise(parts):
             nlp.update(examples[begin:end], sgd=False)
-        assert not any(shim._grad_scaler.found_inf for shim in shims(nlp))
         found.append(gradients(nlp)["1.projection.weight"])
     whole, summed = found
     torch.testing.assert_close(summed, whole, rtol=0.05, atol=0.05 * float(whole.abs().max()))
@@ -376,7 +356,7 @@ def test_grouped_adam_with_unfused_settings_updates_weights(gpu, tiny_transforme
     step(nlp, GroupedAdam(0.1, L2=0.1, **settings))
     after = weights(nlp)
     assert not torch.equal(before["1.projection.weight"], after["1.projection.weight"])
-    assert all(weight.grad.any().item() is False for weight in head(nlp).module.parameters())
+    assert all(weight.grad is None for weight in head(nlp).module.parameters())
 
 
 def test_weights_stay_in_one_buffer_for_cudnn(gpu, tiny_transformer):
@@ -389,9 +369,7 @@ def test_weights_stay_in_one_buffer_for_cudnn(gpu, tiny_transformer):
         assert len({weight.untyped_storage().data_ptr() for weight in rnn.parameters()}) == 1
     nlp.resume_training()  # copies the model
     docs = [eg.predicted for eg in make_examples(nlp)]
-    nlp.get_pipe("crf_ner").rehearse(
-        [Example(doc, doc) for doc in nlp.get_pipe("transformer").pipe(docs)]
-    )
+    nlp.get_pipe("crf_ner").rehearse([Example(doc, doc) for doc in docs])
     for dtype in ("fp32", "fp16"):
         accelerate(nlp, dtype)
         list(nlp.pipe(TEXTS))
@@ -407,94 +385,21 @@ def test_char_lstm_keeps_weights_in_one_buffer_after_copy(gpu):
     assert nlp.get_pipe("crf_ner").rehearse(make_examples(nlp))
 
 
-def transformer_gradients(tiny_transformer, heads, by_doc, sentences):
-    """Of heads of which some pool doc by doc, as those of other packages do."""
-    nlp = pipeline(tiny_transformer, False, heads)
-    initialized(nlp)
-    for name in by_doc:
-        for node in nlp.get_pipe(name).model.walk():
-            if node.name == "trfs2arrays":
-                node._func = pool_by_doc
-    losses = nlp.update(make_examples(nlp, sentences), sgd=False)
-    found = [ents(doc) for doc in nlp.pipe(text for text, _ in sentences)]
-    return gradients(nlp), losses, found
-
-
 FULL = [sentence for sentence in SENTENCES if sentence[0].strip()]
-LONG = (" ".join(text for text, _ in FULL * 6), [])  # of several windows
 
 
-@pytest.mark.parametrize("heads", ["a", "ab"])
-@pytest.mark.parametrize("sentences", [SENTENCES, FULL, [*FULL, LONG, ("", [])]])
-def test_batch_pooling_matches_doc_pooling(gpu, tiny_transformer, heads, sentences):
-    expected = transformer_gradients(tiny_transformer, heads, heads, sentences)
-    for by_doc in {"", heads[1:]}:
-        found = transformer_gradients(tiny_transformer, heads, by_doc, sentences)
-        assert_close(found[0], expected[0], 1e-5)
-        assert found[1] == pytest.approx(expected[1], rel=1e-5) and found[2] == expected[2]
-
-
-# Wordpieces of each token, and the shape of the hidden states: windows, wordpieces of a window.
-ALIGNED = {
-    "plain": ([[1], [2, 3]], (1, 5)),
-    "shared": ([[1, 2], [2, 3], [], [3]], (1, 5)),  # and a token that has none
-    "windows": ([[1], [4, 6], [8, 9, 9]], (2, 5)),
-    "longer": ([[1, 5, 6], [2]], (1, 7)),
-    "no wordpiece": ([[], []], (1, 5)),
-    "no token": ([], (0, 0)),
-}
-
-
-def pooled(device, docs, grad_factor, pooling, listeners):
-    """Vectors of the tokens, and the gradient of all hidden states, by spacy-transformers or us."""
-    rng = np.random.default_rng(0)
-    with use_ops(device):
-        layer = trfs2arrays(pooling(), grad_factor)
-        if device == "cupy":
-            pool_at_once(layer)
-        outputs = DocData()
-        for pieces, shape in map(ALIGNED.get, docs):
-            states = layer.ops.asarray(rng.normal(size=(*shape, 4)).astype("f"))
-            indices = np.array([piece for token in pieces for piece in token], dtype="i")
-            align = Ragged(indices, np.array([len(token) for token in pieces], dtype="i"))
-            output = BaseModelOutput(last_hidden_state=states) if pieces else BaseModelOutput()
-            outputs.append(TransformerData(WordpieceBatch.empty(), output, align))
-        outputs.listeners = listeners
-        Y, backprop = layer(outputs, True)
-        found = [layer.ops.to_numpy(y) for y in Y]
-        dY = [layer.ops.asarray(rng.normal(size=y.shape).astype("f")) for y in Y]
-        d_states = [d.model_output.last_hidden_state for d in backprop(dY)]
-        return found, [layer.ops.to_numpy(d) for d in d_states]
-
-
-@pytest.mark.parametrize("pooling", [reduce_mean, reduce_sum])
-@pytest.mark.parametrize("grad_factor", [1.0, 0.25, 0.0])
-@pytest.mark.parametrize("listeners", [1, 2])
-@pytest.mark.parametrize(
-    "docs",
-    [
-        ["plain"],
-        ["plain", "no token", "shared", "windows"],
-        ["shared", "longer", "plain"],
-        ["plain", "no wordpiece", "shared"],
-        ["no wordpiece"],
-    ],
-    ids=", ".join,
-)
-def test_pooling_on_gpu_matches_spacy_transformers_on_cpu(
-    gpu, docs, listeners, grad_factor, pooling
-):
-    expected, d_expected = pooled("numpy", docs, grad_factor, pooling, 2)
-    found, d_found = pooled("cupy", docs, grad_factor, pooling, listeners)
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
-    if listeners > 1:  # a gradient of each doc, to be added to those of other listeners
-        assert [d.shape for d in d_found] == [d.shape for d in d_expected]
-    rows, expected_rows = (
-        np.concatenate([np.zeros((0, 4)), *(d.reshape(-1, 4) for d in ds)])
-        for ds in (d_found, d_expected)
-    )
-    np.testing.assert_allclose(rows, expected_rows, rtol=1e-6, atol=1e-6)
+def test_a_shared_transformer_gets_the_gradients_of_all_its_listeners(gpu, tiny_transformer):
+    """Twice those of one listener, from two with the same weights."""
+    found = []
+    for heads in ("a", "ab"):
+        nlp = pipeline(tiny_transformer, False, heads)
+        initialized(nlp)
+        for name in heads[1:]:
+            nlp.get_pipe(name).model.from_bytes(nlp.get_pipe("a").model.to_bytes())
+        nlp.update(make_examples(nlp), sgd=False)
+        of_transformer = {k: v for k, v in gradients(nlp).items() if k.startswith("0.")}
+        found.append({name: value * (3 - len(heads)) for name, value in of_transformer.items()})
+    assert_close(found[1], found[0], 1e-5)
 
 
 def without_dropout(section):
@@ -505,6 +410,18 @@ def without_dropout(section):
         elif isinstance(value, dict):
             without_dropout(value)
     return section
+
+
+def use_tiny(config, transformer_config=None):
+    """Let a config read the tiny transformer, of another width than MiniLM."""
+    models = [component.get("model", {}) for component in config["components"].values()]
+    for model in [*models, *(each.get("tok2vec", {}) for each in models)]:
+        for block in (model, *model.get("*", {}).values()):
+            if block.get("@architectures") == OWN_TRANSFORMER["@architectures"]:
+                block["transformer_config"] = transformer_config or {}
+            if block.get("@architectures") == LISTENER["@architectures"]:
+                block["width"] = LISTENER["width"]
+    return config
 
 
 def all_gradients(nlp):
@@ -537,8 +454,7 @@ def test_gradients_of_shipped_configs_match_cpu(
     config = load_config(ROOT / "configs" / f"{name}.cfg")
     config["paths"]["transformer"] = tiny_transformer
     components = without_dropout(config["components"])
-    if "transformer" in components:
-        components["transformer"]["model"]["transformer_config"] = NO_DROPOUT
+    use_tiny(config, NO_DROPOUT)
     if name == "char":
         components["ner"]["model"]["tok2vec"]["*"]["words"]["chars"] = chars
     weights, found = None, []
@@ -557,7 +473,7 @@ def test_gradients_of_shipped_configs_match_cpu(
         losses, docs = {}, len(examples) if device is spacy.require_cpu else size
         for i in range(0, len(examples), docs):
             nlp.update(examples[i : i + docs], sgd=False, drop=0.0, losses=losses)
-        losses.pop("transformer", None)  # the squares of its gradients
+        losses.pop("tok2vec", None)  # the squares of its gradients
         found.append((all_gradients(nlp), losses))
     (expected, losses), (of_gpu, losses_of_gpu) = found
     assert_close(of_gpu, expected, 1e-4)
@@ -607,7 +523,8 @@ def save_corpus(folder):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_spacy_train_trains_each_shipped_config(gpu, name, tiny_transformer, tmp_path):
     overrides = save_corpus(tmp_path) | {"paths.transformer": tiny_transformer}
-    spacy_train(ROOT / "configs" / f"{name}.cfg", tmp_path, use_gpu=0, overrides=overrides)
+    use_tiny(load_config(ROOT / "configs" / f"{name}.cfg")).to_disk(tmp_path / "config.cfg")
+    spacy_train(tmp_path / "config.cfg", tmp_path, use_gpu=0, overrides=overrides)
     on_gpu = [(ents(doc), doc.cats) for doc in spacy.load(tmp_path / "model-last").pipe(TEXTS)]
     spacy.require_cpu()
     nlp = spacy.load(tmp_path / "model-last")
@@ -636,13 +553,7 @@ def test_distributed_processes_keep_equal_weights(gpu, tiny_transformer, tmp_pat
     (tmp_path / "record.py").write_text(RECORD, encoding="utf-8")
     config = load_config(ROOT / "configs" / "transformer.cfg", overrides=save_corpus(tmp_path))
     config["paths"]["transformer"] = tiny_transformer
-    for name, model in (
-        (name, config["components"][name]["model"]) for name in ("transformer", "ner")
-    ):
-        model["mixed_precision"] = False
-        model |= (
-            {"transformer_config": NO_DROPOUT} if name == "transformer" else {"hidden_width": 16}
-        )
+    without_dropout(use_tiny(config, NO_DROPOUT)["components"])["ner"]["model"]["hidden_width"] = 16
     T = config["training"]
     T["before_update"] = {"@callbacks": "test.record.v1", "folder": str(tmp_path)}
     # A large eps: Adam would amplify gradients that are 0 but for rounding.
