@@ -449,7 +449,8 @@ class _Process:
             self.process.stdin.flush()
             answer = json.loads(self.process.stdout.readline())
         except (BrokenPipeError, json.JSONDecodeError):
-            raise RuntimeError(f"its process has ended; see {self.log}") from None
+            last = (self.log.read_text("utf-8").splitlines() or ["no message"])[-1]
+            raise RuntimeError(f"its process has ended: {last}; see {self.log}") from None
         if "error" in answer:
             raise RuntimeError(answer["error"])
         return answer["is"]

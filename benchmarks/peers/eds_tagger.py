@@ -25,6 +25,10 @@ class EdsTagger(System):
     packages = ("edsnlp", "transformers", "torch")
     head = HEAD
     clip = 1.0  # largest norm of the gradients
+    mixed = False  # whether it trains under autocast
+    # Whether, or in which dtype, it predicts under autocast. True, its default, is in torch's:
+    # bfloat16 on a CPU, float16 on a GPU.
+    autocast: Any = True
 
     def use_gpu(self, gpu_id: int) -> None:
         self.device = f"cuda:{gpu_id}"
@@ -39,8 +43,33 @@ class EdsTagger(System):
         seed: int,
         evaluate_every: int = 0,
     ) -> None:
-        torch.manual_seed(seed)
         records = read(f"{corpus}/train.jsonl")
+        self._build(records, transformer, steps, rate, seed)
+        best = -1.0
+        for step, batch in enumerate(batches(records, steps, seed), 1):
+            self.update(batch)
+            if evaluate_every and (step % evaluate_every == 0 or step == steps):
+                self.nlp.train(False)
+                if (found := self.f1(f"{corpus}/dev.jsonl")) > best:
+                    best = found
+                    shutil.rmtree(out, ignore_errors=True)
+                    self.nlp.to_disk(out)
+                self.nlp.train(True)
+        if not evaluate_every:
+            self.nlp.train(False)
+            self.nlp.to_disk(out)
+
+    def begin(self, corpus: str, transformer: str, mixed: bool = False) -> None:
+        """Mixed: train under autocast to bfloat16; its own trainer does not by default."""
+        self.mixed = mixed
+        self.records = read(f"{corpus}/train.jsonl")
+        self._build(self.records, transformer, 1000, 1e-4, 0)
+
+    def _build(
+        self, records: list[Record], transformer: str, steps: int, rate: float, seed: int
+    ) -> None:
+        """Make the pipeline, its optimizer and its schedule."""
+        torch.manual_seed(seed)
         key = "sc" if "spans" in records[0] else "ents"
         self.nlp = nlp = edsnlp.blank("en")
         encoder = eds.transformer(model=transformer, window=128, stride=96)
@@ -55,30 +84,23 @@ class EdsTagger(System):
         body = set(encoder.parameters())
         head = [weight for weight in ner.parameters() if weight not in body]
         groups = [{"params": list(body), "lr": rate}, {"params": head, "lr": self.head * rate}]
-        optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: learning_rate(step, steps)
+        self.optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: learning_rate(step, steps)
         )
         nlp.train(True)
-        best = -1.0
-        for step, batch in enumerate(batches(records, steps, seed), 1):
-            docs = [self._doc(nlp, record) for record in batch]
-            inputs = ner.prepare_batch(docs, supervision=True, device=self.device)
-            ner(inputs)["loss"].backward()
-            torch.nn.utils.clip_grad_norm_(ner.parameters(), self.clip)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            if evaluate_every and (step % evaluate_every == 0 or step == steps):
-                nlp.train(False)
-                if (found := self.f1(f"{corpus}/dev.jsonl")) > best:
-                    best = found
-                    shutil.rmtree(out, ignore_errors=True)
-                    nlp.to_disk(out)
-                nlp.train(True)
-        if not evaluate_every:
-            nlp.train(False)
-            nlp.to_disk(out)
+
+    def update(self, batch: list[Record]) -> None:
+        ner = self.nlp.get_pipe("ner")
+        docs = [self._doc(self.nlp, record) for record in batch]
+        inputs = ner.prepare_batch(docs, supervision=True, device=self.device)
+        with torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=self.mixed):
+            loss = ner(inputs)["loss"]
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(ner.parameters(), self.clip)
+        self.optimizer.step()
+        self.schedule.step()
+        self.optimizer.zero_grad()
 
     def embedding(self, transformer: Any) -> Any:
         """Return the component whose vectors the CRF reads."""
@@ -96,8 +118,15 @@ class EdsTagger(System):
     def load(self, model: str) -> None:
         self.nlp = edsnlp.load(model).to(self.device)
 
+    def use_dtype(self, dtype: Any) -> None:
+        """Dtype: "auto" for its default, or a name of torch."""
+        kinds = {"auto": True, "float32": False}
+        self.autocast = kinds[dtype] if dtype in kinds else getattr(torch, dtype)
+        self.nlp.train(False)
+
     def annotate(self, texts: list[str], batch_size: int) -> Any:
-        return list(self.nlp.pipe(texts).set_processing(batch_size=batch_size))
+        settings = {"batch_size": batch_size, "autocast": self.autocast}
+        return list(self.nlp.pipe(texts).set_processing(**settings))
 
     def find_in_tokens(self, path: str, batch_size: int) -> list[list[Entity]]:
         docs = [doc_of(self.nlp.vocab, record) for record in read(path)]

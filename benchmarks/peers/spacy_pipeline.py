@@ -4,8 +4,12 @@ from typing import Any
 
 import spacy
 from spacy.cli.train import train
+from spacy.schemas import ConfigSchemaTraining
 from spacy.tokens import Doc
+from spacy.training import Example
+from spacy.util import load_config, registry
 from system import Entity, Record, System, read, serve, words
+from thinc.api import set_gpu_allocator
 
 
 class SpacyPipeline(System):
@@ -14,10 +18,40 @@ class SpacyPipeline(System):
 
     def use_gpu(self, gpu_id: int) -> None:
         spacy.require_gpu(gpu_id)
+        set_gpu_allocator("pytorch")  # as in the shipped configs
+        self.device = f"cuda:{gpu_id}"
 
     def train_config(self, config: str, out: str, **overrides: Any) -> None:
         """Train as `spacy train` does, in this process."""
         train(config, out, overrides=overrides)
+
+    def begin(
+        self, corpus: str, transformer: str, config: str, overrides: dict[str, Any] | None = None
+    ) -> None:
+        """Make the pipeline of a config, with the optimizer of its training."""
+        overrides = {"paths.transformer": transformer, **(overrides or {})}
+        filled = load_config(config, overrides=overrides)
+        self.nlp = spacy.util.load_model_from_config(filled, auto_fill=True)
+        spacy.util.fix_random_seed(0)
+        self.records = read(f"{corpus}/train.jsonl")
+        self.nlp.initialize(lambda: map(self._example, self.records))
+        training = self.nlp.config.interpolate()["training"]
+        resolved = registry.resolve(training, schema=ConfigSchemaTraining)
+        self.optimizer, self.dropout = resolved["optimizer"], resolved["dropout"]
+
+    def _example(self, record: Record) -> Example:
+        doc = doc_of(self.nlp.vocab, record)
+        return Example.from_dict(doc, {"entities": record["ents"]})
+
+    def update(self, batch: list[Record]) -> None:
+        self.nlp.update([*map(self._example, batch)], sgd=self.optimizer, drop=self.dropout)
+        self.optimizer.step_schedules()
+
+    def use_dtype(self, dtype: Any) -> None:
+        """Dtype: one of `accelerate`, or None."""
+        from spacy_crf_ner import accelerate  # EDS-NLP's environment, which imports this, has none
+
+        self.nlp = accelerate(self.nlp, dtype)
 
     def load(self, model: str, dtype: str | None = None, threshold: float | None = None) -> None:
         self.nlp = spacy.load(model)
@@ -27,9 +61,7 @@ class SpacyPipeline(System):
             ner = self.nlp.get_pipe("ner")
             ner.decode, ner.f_score_threshold = "max_expected_f", threshold
         if dtype is not None:
-            from spacy_crf_ner import accelerate
-
-            self.nlp = accelerate(self.nlp, dtype=dtype)
+            self.use_dtype(dtype)
 
     def annotate(self, texts: list[str], batch_size: int) -> Any:
         return list(self.nlp.pipe(texts, batch_size=batch_size))

@@ -12,6 +12,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from importlib.metadata import version
+from resource import RUSAGE_SELF, getrusage
 from time import perf_counter
 from typing import Any
 
@@ -19,6 +20,7 @@ Entity = tuple[int, int, str]  # characters, label
 Record = dict[str, Any]  # text; tokens as (start, end) and ents as Entity, in characters
 
 WORDS = 1000  # padded, in a batch of training
+BUFFER = 256  # sentences that batches of this size are made of
 WARMUP = 50  # steps, as in the shipped configs
 HEAD = 10  # times the transformer's learning rate
 
@@ -29,6 +31,7 @@ class System(ABC):
     batch_sizes: tuple[int, ...] = (0,)  # candidates; 0 if it has no batch size
     packages: tuple[str, ...] = ()  # packages whose versions are reported
     device = "cpu"  # or "cuda:0" and so on, as torch names it
+    records: list[Record]  # that `updates` trains on
 
     def train(
         self,
@@ -48,6 +51,48 @@ class System(ABC):
             saves the last one. Not all systems have it.
         """
         raise NotImplementedError("it is not trained by this process")
+
+    def begin(self, corpus: str, transformer: str, **settings: Any) -> None:
+        """Make a model with new layers, to train by `updates` on the `train.jsonl` of a folder."""
+        raise NotImplementedError("its updates are not measured")
+
+    def update(self, batch: list[Record]) -> None:
+        """Train the model of `begin` on a batch."""
+        raise NotImplementedError("its updates are not measured")
+
+    def updates(self, size: int, number: int) -> dict[str, float]:
+        """Train on batches; return the seconds, and the words without padding.
+
+        size: Words of a batch, with padding.
+        number: Of batches.
+        """
+        chosen = list(batches(at_least(self.records, 4 * size), number, 0, size))
+        self.wait()
+        start = perf_counter()
+        for batch in chosen:
+            self.update(batch)
+        self.wait()
+        seconds = perf_counter() - start
+        return {"seconds": seconds, "words": sum(len(r["tokens"]) for b in chosen for r in b)}
+
+    def wait(self) -> None:
+        """Wait for the GPU, if one is in use."""
+        if self.device != "cpu":
+            import torch
+
+            torch.cuda.synchronize()
+
+    def peak_mb(self) -> float:
+        """Return the peak of torch's memory on the GPU, or of the process on a CPU."""
+        if self.device != "cpu":
+            import torch
+
+            return torch.cuda.max_memory_allocated() / 2**20
+        return getrusage(RUSAGE_SELF).ru_maxrss / 2**10
+
+    def use_dtype(self, dtype: Any) -> None:
+        """Predict in another dtype from now on."""
+        raise NotImplementedError("its dtype cannot be chosen")
 
     def use_gpu(self, gpu_id: int) -> None:
         """Train and annotate on a GPU from now on; not all systems can."""
@@ -121,20 +166,31 @@ def read(path: str) -> list[Record]:
         return [json.loads(line) for line in file]
 
 
+def at_least(records: list[Record], words: int) -> list[Record]:
+    """Repeat records until they have so many words."""
+    own = sum(len(record["tokens"]) for record in records)
+    return records * -(-words // own)
+
+
 def words(record: Record) -> list[str]:
     """Return the tokens of a record."""
     return [record["text"][start:end] for start, end in record["tokens"]]
 
 
-def batches(records: list[Record], steps: int, seed: int) -> Iterator[list[Record]]:
-    """Yield a number of training batches, each of sentences of similar length."""
+def batches(
+    records: list[Record], steps: int, seed: int, size: int = WORDS
+) -> Iterator[list[Record]]:
+    """Yield a number of training batches, each of sentences of similar length.
+
+    size: Words of a batch, with padding.
+    """
     rng = random.Random(seed)
     made = 0
     while True:
-        for buffer in _shuffled(records, rng):
+        for buffer in _shuffled(records, rng, BUFFER * max(1, size // WORDS)):
             filled: list[list[Record]] = [[]]
             for record in sorted(buffer, key=lambda record: len(record["tokens"])):
-                if (len(filled[-1]) + 1) * len(record["tokens"]) > WORDS and filled[-1]:
+                if (len(filled[-1]) + 1) * len(record["tokens"]) > size and filled[-1]:
                     filled.append([])
                 filled[-1].append(record)
             rng.shuffle(filled)
@@ -145,10 +201,10 @@ def batches(records: list[Record], steps: int, seed: int) -> Iterator[list[Recor
                 made += 1
 
 
-def _shuffled(records: list[Record], rng: random.Random) -> Iterator[list[Record]]:
+def _shuffled(records: list[Record], rng: random.Random, buffer: int) -> Iterator[list[Record]]:
     order = rng.sample(records, len(records))
-    for i in range(0, len(order), 256):
-        yield order[i : i + 256]
+    for i in range(0, len(order), buffer):
+        yield order[i : i + buffer]
 
 
 def learning_rate(step: int, steps: int) -> float:
