@@ -143,8 +143,13 @@ def training(start: Start, corpus: Path, transformer: str, sizes: Sizes) -> Iter
         number = max(2, sizes.words // size)
         rates: dict[str, list[float]] = {system.name: [] for system, _ in ready}
         for i in range(ROUNDS + 1):
-            for system, process in ready:
-                found = process.ask("updates", size, number if i else 2)
+            for system, process in [*ready]:
+                try:
+                    found = process.ask("updates", size, number if i else 2)
+                except RuntimeError as error:
+                    ready.remove((system, process))
+                    yield {"system": system.name, "padded_words": size, "failed": str(error)}
+                    continue
                 if i:  # the first is slower
                     rates[system.name].append(found["words"] / found["seconds"])
         for system, process in ready:
@@ -161,29 +166,48 @@ def prediction(start: Start, corpus: Path, transformer: str, sizes: Sizes) -> It
     yield from skipped
     for _, process in ready:
         process.ask("updates", sizes.batches[0], sizes.updates)
-    measured = [
-        (system.name, name, process, dtype)
-        for system, process in ready
-        for name, dtype in DTYPES[system.name].items()
-    ]
     for of in ("sentences", "ten sentences", "2,000 words"):
         words = sum(len(nlp.make_doc(text)) for text in sets[of])
-        rates: dict[tuple[str, str], list[float]] = {key[:2]: [] for key in measured}
-        best: dict[tuple[str, str], int] = {}
+        measured = [
+            _Measured(system.name, name, process, dtype)
+            for system, process in ready
+            for name, dtype in DTYPES[system.name].items()
+        ]
         for i in range(ROUNDS + 1):
-            for *key, process, dtype in measured:
-                process.ask("use_dtype", dtype)
-                taken = {}
-                for size in (best[(*key,)],) if i else process.ask("sizes"):
-                    if not i:
-                        process.ask("seconds", sets[of], size)  # the first is slower
-                    taken[size] = process.ask("seconds", sets[of], size)
-                best[(*key,)] = size = min(taken, key=lambda each: taken[each])
-                if i:
-                    rates[(*key,)].append(words / taken[size])
-        for *key, process, _ in measured:
-            line = {"system": key[0], "dtype": key[1], "documents": of, **spread(rates[(*key,)])}
-            yield {**line, "batch_size": best[(*key,)], "peak_mb": round(process.ask("peak_mb"))}
+            for each in [*measured]:
+                try:
+                    each.measure(sets[of], i == 0)
+                except RuntimeError as error:
+                    measured.remove(each)
+                    yield {**each.line(), "documents": of, "failed": str(error)}
+        for each in measured:
+            rates = spread([words / seconds for seconds in each.seconds])
+            line = {**each.line(), "documents": of, **rates, "batch_size": each.batch_size}
+            yield {**line, "peak_mb": round(each.process.ask("peak_mb"))}
+
+
+class _Measured:
+    """A system that predicts in a dtype: the batch size with which it is fastest, and its times."""
+
+    def __init__(self, system: str, name: str, process: Any, dtype: str | None) -> None:
+        self.system, self.name, self.process, self.dtype = system, name, process, dtype
+        self.batch_size = 0
+        self.seconds: list[float] = []
+
+    def measure(self, texts: list[str], is_first: bool) -> None:
+        """Add to the times; at first, choose the batch size."""
+        self.process.ask("use_dtype", self.dtype)
+        if not is_first:
+            self.seconds.append(self.process.ask("seconds", texts, self.batch_size))
+            return
+        taken = {}
+        for size in self.process.ask("sizes"):
+            self.process.ask("seconds", texts, size)  # the first is slower
+            taken[size] = self.process.ask("seconds", texts, size)
+        self.batch_size = min(taken, key=lambda size: taken[size])
+
+    def line(self) -> Line:
+        return {"system": self.system, "dtype": self.name}
 
 
 def parts(start: Start, corpus: Path, transformer: str, sizes: Sizes) -> Iterator[Line]:

@@ -363,6 +363,8 @@ def install():
         "set_device": None,
         "manual_seed_all": None,
         "empty_cache": None,
+        "synchronize": None,
+        "max_memory_allocated": 2**20,
         "get_device_name": properties.name,
         "get_device_capability": CAPABILITY,
         "get_device_properties": properties,
