@@ -9,7 +9,6 @@ Axes: B docs, N tokens of a batch, one doc after the other.
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import chain
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -196,9 +195,8 @@ class Graph:
         overflowed = not bool(norms(own).isfinite().all())
         loss_scale.update(overflowed)
         if overflowed:  # not even zeros stay: an optimizer would add its momentum
-            weights_of = (shim.parameters.values() for shim in self._shims.values())
-            for leaf in chain(*weights_of, (each.X for each in self._foreign)):
-                leaf.grad = None
+            for each in learned:
+                each.grad = None
         for weights, gradient in earlier.items():
             weights.grad = gradient if weights.grad is None else weights.grad.add_(gradient)
 

@@ -948,7 +948,7 @@ def test_read_settings_that_run_code_raises(
 ) -> None:
     given = {f"{part}_config": {"trust_remote_code": True}}
     path = config_file(tmp_path, tiny_transformer)
-    with pytest.raises(InputError, match="'trust_remote_code' runs code .*_TRUST_REMOTE_CODE=1"):
+    with pytest.raises(InputError, match=r"'trust_remote_code' runs code .*_TRUST_REMOTE_CODE=1"):
         changed(path, lambda config: block(config).update(given))
 
 

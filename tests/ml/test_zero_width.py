@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from spacy.attrs import DEP, ENT_IOB, ENT_TYPE, LEMMA, MORPH, NORM, POS, SENT_START, SHAPE, TAG
 from spacy.language import Language
 from spacy.tokens import Doc
-from thinc.api import Model
 from spacy.util import registry
+from thinc.api import Model
 
 from graphs import ENCODER, NO_DROPOUT, WORDS, joined
 from pipelines import OWN_TRANSFORMER, TOK2VEC, make_examples
