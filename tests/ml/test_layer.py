@@ -144,6 +144,11 @@ def test_copies_predict_and_learn_alike_and_apart(copy: Any, tiny_transformer: s
     nlp, twin = nested(tiny_transformer), nested(tiny_transformer)
     nlp.update(make_examples(nlp), sgd=Adam(0.01))
     twin.get_pipe("crf_ner").model = copy(model_of(nlp))
+    # By these numbers, an optimizer has moments; whole pipelines are copied with their optimizer.
+    ids = [
+        [shim.id for node in model_of(each).walk() for shim in node.shims] for each in (nlp, twin)
+    ]
+    assert {*ids[0]}.isdisjoint(ids[1]) if copy is Model.copy else ids[0] == ids[1]
     before = weights_of(nlp)
     assert_near(weights_of(twin), before, rtol=0)
     for one, other in zip(*(model_of(each).predict([nlp(TEXTS[0])]) for each in (nlp, twin))):
