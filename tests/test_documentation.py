@@ -49,6 +49,7 @@ NOT_RUN = {
     "(MODEL=\\S+ )?uvicorn|curl ": "needs a server: tests/test_serving.py calls the app",
     "torchrun ": "starts several processes: tests/training/test_distributed.py",
     "spacy project run ablation": "trains all variants: tests/benchmarks/test_ablation.py",
+    "spacy train configs/spacy_transformers.cfg": "needs an extra: test_spacy_transformers.py",
     "python benchmarks": "takes long, and needs corpora that are not part of the project",
     "spacy-crf-ner convert --hub": "needs the hub: tests/data/test_hugging_face.py",
     ".* s3://": "needs a cluster and a store: tests/annotate/test_ray_engine.py",

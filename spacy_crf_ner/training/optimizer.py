@@ -16,7 +16,7 @@ from ..input_error import InputError
 from .fused_adam import can_fuse, fused_steps, is_plain, to_numpy_state
 
 FACTORS = ("learn_rate", "L2", "grad_clip")
-# Where a step overflows in float16, its parameters are not updated.
+# Some parameters learn later than others, such as those of a shared transformer.
 STEPS_TO_MATCH = 20
 # The last step of `spacy train` has the rate 0 that a schedule ends with.
 STEPS_AT_ZERO = 20
