@@ -27,7 +27,7 @@ from .loss import gold_loss, rehearsal_loss
 from .platt_scaling import PlattScaling
 from .posterior import Trellis
 from .seen_texts import SeenTexts
-from .spacy_internals import check_lexeme_norms, trains_transformer
+from .spacy_internals import check_lexeme_norms
 
 
 @Language.factory(
@@ -131,7 +131,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         self.seen_texts = SeenTexts(self.cfg, name)
         self._rehearsal_model = None
         self.computed: network.ComputedPotentials | None = None
-        self._check_learning_rate, self._trains_transformer = LearningRateCheck(name), False
+        self._check_learning_rate = LearningRateCheck(name)
         add_confidence_extension()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -272,12 +272,11 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
             found = self.labels if targets else learnable_labels(examples, self.entities_key)
             self.cfg["untrained"] = [x for x in self.cfg["untrained"] if x not in found]
         self.seen_texts.learn(examples)
-        self._trains_transformer = trains_transformer(self.model)
         return loss, d_scores
 
     def finish_update(self, sgd: Any) -> None:
-        """Update the weights; warn about a learning rate that ruins a transformer, or is 0."""
-        self._check_learning_rate(sgd, self._trains_transformer)
+        """Update the weights; warn about a learning rate that stays at 0."""
+        self._check_learning_rate(sgd)
         super().finish_update(sgd)
 
     def rehearse(

@@ -11,9 +11,6 @@ from spacy.training import Example, validate_examples
 from thinc.api import Model, Optimizer, set_dropout_rate
 from thinc.types import Floats2d, Ints1d
 
-from .learning_rates import LearningRateCheck
-from .spacy_internals import trains_transformer
-
 
 @Language.factory(
     "shared_tok2vec", assigns=["doc.tensor"], default_config={"model": DEFAULT_TOK2VEC_MODEL}
@@ -22,7 +19,7 @@ class SharedTok2Vec(Tok2Vec):
     """Compute token vectors that other components read through spaCy's `Tok2VecListener`.
 
     An update copies one number from the GPU for each listener; spaCy's `tok2vec` copies one for
-    each doc too. It also warns about a learning rate that ruins a transformer.
+    each doc too.
 
     Args:
         nlp: The pipeline.
@@ -34,7 +31,6 @@ class SharedTok2Vec(Tok2Vec):
 
     def __init__(self, nlp: Language, name: str, model: Model[list[Doc], list[Floats2d]]) -> None:
         super().__init__(nlp.vocab, model, name)
-        self._check_learning_rate = LearningRateCheck(name)
 
     def update(
         self,
@@ -83,8 +79,3 @@ class SharedTok2Vec(Tok2Vec):
             is_last = listener is self.listeners[-1]
             listener.receive(batch, vectors, complete if is_last else accumulate)
         return losses
-
-    def finish_update(self, sgd: Any) -> None:
-        """Update the weights; warn about a learning rate that ruins a transformer, or is 0."""
-        self._check_learning_rate(sgd, trains_transformer(self.model))
-        super().finish_update(sgd)

@@ -43,19 +43,6 @@ def listeners(model: Model[Any, Any]) -> Iterator[tuple[str, str, int | None]]:
             yield str(upstream), factory, node.maybe_get_dim("nO") or None
 
 
-def trains_transformer(model: Model[Any, Any]) -> bool:
-    """Whether an update that begins now changes a transformer of spacy-transformers.
-
-    A component that is updated, not frozen, has sent a batch to the listeners.
-    """
-    return any(
-        isinstance(getattr(node, "upstream_name", None), str)
-        and not isinstance(node, Tok2VecListener)
-        and getattr(node, "_batch_id", None) is not None
-        for node in model.walk()
-    )
-
-
 def listened_to(components: Iterable[tuple[str, Any]]) -> set[str]:
     """Find the names of the components that listeners can read."""
     return {name for name, pipe in components if hasattr(pipe, "listener_map")}

@@ -83,7 +83,7 @@ def test_rate_that_stays_at_zero_warns_once(optimizer: Any, steps: bool, expecte
     check = LearningRateCheck("ner")
     with warned() as messages:
         for _ in range(3 * UPDATES_AT_ZERO):
-            check(optimizer, False)
+            check(optimizer)
             if steps:
                 optimizer.step_schedules()
     assert len(messages) == expected

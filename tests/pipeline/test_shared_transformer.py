@@ -14,7 +14,7 @@ from spacy.training import Example
 from spacy.training.initialize import init_nlp
 from spacy.training.loop import train as spacy_train
 from spacy.util import load_config
-from thinc.api import Adam, Config
+from thinc.api import Config
 from typer.testing import CliRunner
 
 from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, TOK2VEC, ents, make_examples, train
@@ -140,12 +140,6 @@ def test_update_of_docs_without_tokens_or_without_listeners_is_as_in_spacy(
     assert losses["tok2vec"] == losses["tagger"] == 0.0
     alone = spacy.load(saved, exclude=["crf_ner", "tagger"])
     assert alone.update(examples_of(alone), sgd=alone.resume_training()) == {"tok2vec": 0.0}
-
-
-def test_high_learning_rate_for_shared_transformer_warns(saved: Path) -> None:
-    nlp = spacy.load(saved)
-    with pytest.warns(UserWarning, match=r"\[tok2vec\] expected a learning rate of at most"):
-        nlp.update(examples_of(nlp), sgd=Adam(0.01))
 
 
 # Several listeners

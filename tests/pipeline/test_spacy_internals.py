@@ -12,7 +12,6 @@ from spacy import util
 from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc, Span
 from spacy.vocab import Vocab
-from thinc.api import Linear, Model, chain
 
 from pipelines import TOK2VEC, listening, make_examples
 from spacy_crf_ner.pipeline import spacy_internals
@@ -22,7 +21,6 @@ from spacy_crf_ner.pipeline.spacy_internals import (
     extension_key,
     listened_to,
     listeners,
-    trains_transformer,
 )
 
 
@@ -51,18 +49,6 @@ def test_listeners_are_found(kind: str, tiny_transformer: str) -> None:
     assert listened_to(nlp.components) == {"tok2vec"}
     nlp.remove_pipe("tok2vec")
     assert listened_to(nlp.components) == set()
-
-
-@pytest.mark.parametrize("batch, expected", [(None, False), (7, True)])
-def test_listener_with_a_batch_trains_a_transformer(batch: int | None, expected: bool) -> None:
-    """As spacy-transformers' listener, which has one if its upstream component is updated."""
-
-    class Listener(Model):
-        upstream_name, _batch_id = "*", batch
-
-    listener = Listener("listener", lambda model, X, is_train: (X, X.append))
-    assert trains_transformer(chain(listener, Linear())) == expected
-    assert not trains_transformer(listening("tok2vec").get_pipe("crf_ner").model)
 
 
 def test_resume_training_makes_a_rehearsal_model() -> None:

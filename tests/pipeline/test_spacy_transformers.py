@@ -11,7 +11,6 @@ from spacy.tokens import DocBin
 from spacy.training.initialize import init_nlp
 from spacy.training.loop import train as spacy_train
 from spacy.util import load_config, load_model_from_config
-from thinc.api import Adam
 
 from pipelines import SENTENCES, ents, make_examples
 from spacy_crf_ner import accelerate
@@ -139,12 +138,6 @@ def test_frozen_layers_keep_their_weights(saved: Path) -> None:
         nlp.update(make_examples(nlp), sgd=optimizer)
     learned = changed(before, nlp)
     assert learned and all(".layer.1." in name for name in learned)
-
-
-def test_high_learning_rate_warns(saved: Path) -> None:
-    nlp = spacy.load(saved)
-    with pytest.warns(UserWarning, match=r"\[ner\] expected a learning rate of at most"):
-        nlp.update(make_examples(nlp), sgd=Adam(0.01))
 
 
 def test_replaced_listener_predicts_the_same(saved: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ Axes: N tokens of all docs, A pairs of a token and one of its subwords, B window
 subwords of the longest one, H width of the vectors.
 """
 
+import warnings
 from functools import partial
 from typing import Any, Self, cast
 
@@ -19,7 +20,6 @@ from ..arrays import to_tensor
 from ..device import to_device
 from ..dropout import use_fast_dropout
 from ..layer import Graph, Vectors, shim_of, torch_layer
-from ..learning_rate import warn_of_high_rate
 from ..memory import limit_kernel_cache
 from ..shim import MixedPrecision, TorchShim
 from .quantize import quantize
@@ -30,6 +30,8 @@ from .tokenizer import Tokenizer
 
 EMPTY: dict[str, Any] = SimpleFrozenDict()
 LAYERS = ("last", "mix")
+# Pretrained transformers are trained with 1e-5 to 3e-4.
+HIGHEST_RATE = 5e-4
 
 
 class TransformerEncoder(nn.Module):
@@ -124,8 +126,17 @@ class TransformerShim(TorchShim):
     def finish_update(self, optimizer: Optimizer) -> None:
         """Update the weights; warn once about a learning rate that ruins a transformer."""
         module: Any = self._model
-        if module is not None and not module.is_frozen and not self._has_warned:
-            self._has_warned = warn_of_high_rate("transformer", optimizer)
+        has_groups = getattr(optimizer, "groups", None) or not isinstance(optimizer, Optimizer)
+        learns = module is not None and not module.is_frozen and not has_groups
+        if learns and optimizer.learn_rate > HIGHEST_RATE and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"[transformer] expected a learning rate of at most {HIGHEST_RATE} for a "
+                f"transformer, got {optimizer.learn_rate:g}, which destroys what it has learned "
+                "before. Use an optimizer with groups of parameters, as configs/transformer.cfg "
+                'has it (documentation: "A transformer in Python").',
+                stacklevel=2,
+            )
         super().finish_update(optimizer)
 
     def build_module(self, **dims: int) -> None:
