@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,32 @@ def slow(folder: str) -> SlowTokenizer:
 
     untyped: Any = AutoTokenizer
     return SlowTokenizer(untyped.from_pretrained(folder, use_fast=False), 256)
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("東京に行く。", "東 京 に 行 く 。"),
+        ("東猫。x12 東", "東猫 。 x12 東"),  # unknown words
+        ("東-x。", "東 -x -x 。"),  # two of them
+        ("猫 東京東京", "猫 東 京 東 京"),
+        ("", ""),
+    ],
+)
+def test_a_slow_tokenizer_without_spaces_between_words(
+    text: str, expected: str, tmp_path: Path
+) -> None:
+    """A text of Japanese is one word for the tokenizer of PhoBERT."""
+    from transformers import BertJapaneseTokenizer
+
+    file = tmp_path / "vocab.txt"
+    pieces = ["東", "##京", "##東", "##に", "##行", "##く", "。"]
+    file.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]), "utf-8")
+    untyped: Any = BertJapaneseTokenizer
+    tokenizer = SlowTokenizer(untyped(str(file), word_tokenizer_type="basic"), 256)
+    (encoded,) = tokenizer.encode([text])
+    found = [text[start:end] for start, end in encoded.characters]
+    assert found == ["", *expected.split(), ""]
 
 
 letters = st.text("abcdefgh", min_size=1, max_size=6)

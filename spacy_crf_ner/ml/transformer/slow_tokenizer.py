@@ -17,6 +17,8 @@ from .subwords import Encoded
 from .tokenizer import Tokenizer
 
 CONTINUES = "@@"  # at the end of a subword of PhoBERT that is not the last of its word
+# What other tokenizers add to the letters of a subword.
+MARKS = re.compile(r"^(##|[▁Ġ])|(@@|</w>)$")
 # A word of PhoBERT's tokenizer, with the line feed after it.
 WORD = re.compile(r"\S+\n?")
 
@@ -64,8 +66,25 @@ class SlowTokenizer(Tokenizer):
 
 
 def _characters(subwords: list[str], word: re.Match[str]) -> list[tuple[int, int]]:
-    """Find (first character, last + 1) of the subwords of a word; all of it if they differ."""
+    """Find (first character, last + 1) of the subwords of a word.
+
+    If one of them differs from the word, such as an unknown one, each is searched for; those that
+    are not found have all characters between their neighbours.
+    """
     spelled = [subword.removesuffix(CONTINUES) for subword in subwords[:-1]] + subwords[-1:]
-    if "".join(spelled) != word[0]:
-        return [word.span()] * len(subwords)
-    return [*pairwise(accumulate(map(len, spelled), initial=word.start()))]
+    if "".join(spelled) == word[0]:
+        return [*pairwise(accumulate(map(len, spelled), initial=word.start()))]
+    starts, ends, end = [], [], word.start()
+    for subword in subwords:
+        letters = MARKS.sub("", subword)
+        start = word.string.find(letters, end, word.end()) if letters else -1
+        end = start + len(letters) if start >= 0 else end
+        starts.append(start)
+        ends.append(end)
+    following = word.end()
+    for i in reversed(range(len(subwords))):
+        if starts[i] < 0:
+            starts[i], ends[i] = ends[i], following
+        else:
+            following = starts[i]
+    return [*zip(starts, ends, strict=True)]
