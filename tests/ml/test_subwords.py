@@ -32,6 +32,7 @@ from spacy_crf_ner.ml.transformer.tokenizer import Tokenizer
 VOCAB = spacy.blank("xx").vocab
 PAD = -1
 WHOLE = BatchLimits(10**9, 10**9)
+NOTHING = Doc(VOCAB, words=["\n"])
 
 
 @cache
@@ -233,6 +234,19 @@ def test_batches_have_padding_masks_and_token_types() -> None:
     assert batch.ids.tolist() == [[5, 6, 7], [5, 6, PAD]]
     assert batch.mask.tolist() == [[1, 1, 1], [1, 1, 0]]
     assert batch.types.tolist() == [[0, 0, 2], [0, 2, 0]]
+
+
+def test_windows_without_subwords_are_not_encoded() -> None:
+    from tokenizers import processors
+
+    tokenizer: Any = TOKENIZERS["word pieces"]()
+    tokenizer.post_processor = processors.TemplateProcessing("$A", None, [])
+    encode = Tokenizer(tokenizer.to_str(), 0, 64).encode
+    docs = [NOTHING, Doc(VOCAB, words=["\n", "a"])]
+    subwords = divide(docs, strided_spans(1, 1), encode, 64, PAD, WHOLE)
+    assert [batch.ids.shape for batch in subwords.batches] == [(1, 1)]
+    assert [len(ids) for ids in ids_by_token(subwords)] == [0, 0, 1]
+    assert divide([NOTHING], strided_spans(1, 1), encode, 64, PAD, WHOLE).batches == []
 
 
 def test_kept_subwords_are_those_of_the_tokenizer_and_bounded(

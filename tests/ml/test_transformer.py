@@ -139,6 +139,16 @@ def test_vectors_and_gradients_are_those_of_each_window_alone(
             torch.testing.assert_close(found[name], gradient, atol=2e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize("texts", [[], [""], [" \n ", ""]])
+def test_docs_without_words_have_zeros(texts: list[str], encoder: Encoder) -> None:
+    layer, docs = layer_over(encoder("bert")), [NLP.make_doc(text) for text in texts]
+    Y, backprop = layer.begin_update(docs)
+    backprop(Y)
+    for found in (Y, layer.predict(docs)):
+        assert [each.shape for each in found] == [(len(doc), 16) for doc in docs]
+        assert not any(each.any() for each in found)
+
+
 def test_a_mix_learns_over_a_frozen_transformer(encoder: Encoder) -> None:
     layer = layer_over(encoder("bert"), layers="mix", frozen=True, transformer_config=DROPOUT)
     before = {name: w.detach().clone() for name, w in module_of(layer).named_parameters()}
@@ -162,8 +172,7 @@ def test_dropout_of_the_config_is_for_training_only(encoder: Encoder) -> None:
             np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["bert", "t5"])
-@pytest.mark.parametrize("name", ["bf16", "int8"])
+@pytest.mark.parametrize("kind, name", [("bert", "bf16"), ("t5", "bf16"), ("bert", "int8")])
 def test_a_dtype_of_prediction_does_not_affect_training(
     kind: str, name: str, encoder: Encoder
 ) -> None:

@@ -137,7 +137,8 @@ def divide(
         for start, end in get_spans(doc)
         if end > start
     ]
-    pairs = list(_encode(texts, windows, encode, longest))
+    # Without special subwords, a window may have none.
+    pairs = [pair for pair in _encode(texts, windows, encode, longest) if len(pair[1].ids)]
     lengths = np.array([len(encoded.ids) for _, encoded in pairs], dtype=np.int64)
     if not pairs:
         nothing = np.zeros(0, dtype=np.int64)
