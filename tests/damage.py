@@ -13,6 +13,17 @@ import srsly
 from spacy_crf_ner.ml.checksummed import MARK, seal, unseal
 from spacy_crf_ner.pipeline.stored import write_digests
 
+
+class Intruder:
+    """An object that, when it is unpickled, creates a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.mkdir, (self.path,)
+
+
 # Values that no setting, size or name should have.
 HOSTILE = [
     10**12,

@@ -17,6 +17,7 @@ from spacy.tokens import Doc
 from thinc.api import Adam, Optimizer
 from torch import Tensor
 
+from damage import Intruder
 from encoders import ENCODERS, TEXTS, belongs
 from pipelines import OWN_TRANSFORMER, make_examples
 from spacy_crf_ner.input_error import InputError
@@ -264,16 +265,6 @@ def test_a_checkpoint_in_16_bits_is_float32(name: str, encoder: Encoder, tmp_pat
         for weights, found in module_of(each).transformer.state_dict().items():
             torch.testing.assert_close(found, expected[weights].float(), atol=0, rtol=0)
         assert module_of(each).transformer.config.layer_norm_eps == 1e-12
-
-
-class Intruder:
-    """An object that, when it is unpickled, creates a folder."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return Path.mkdir, (self.path,)
 
 
 def pickled(folder: Path) -> None:
