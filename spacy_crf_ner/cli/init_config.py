@@ -13,7 +13,11 @@ def init_config(
     out: Annotated[Path, typer.Argument(help="Config file to write; - prints it.")],
     lang: Annotated[str, typer.Option(help="spaCy language code, such as en or vi.")] = "en",
     transformer: Annotated[
-        str | None, typer.Option(help="Use this transformer: a local folder, or a hub name.")
+        str | None,
+        typer.Option(
+            help="Use this transformer: a local folder, a hub name, or auto for the one that spaCy "
+            "recommends for the language."
+        ),
     ] = None,
     cnn: Annotated[
         bool, typer.Option("--cnn", help="Use spaCy's HashEmbedCNN; the default.")
@@ -46,7 +50,8 @@ def init_config(
 
     \b
     --gpu                torch allocates GPU memory; batches of 4000 words, not 1000;
-                         half the steps; 1.5 times the learning rate
+                         half the steps; 1.5 times the learning rate: a rule that was
+                         not measured, docs/gpus.md says how to
     --optimize accuracy  4000 steps, not 1000, and
       --cnn                width 256, not 96; depth 8, not 4; 10000 rows, not 2000;
                            LSTM of width 200, not 100
@@ -78,7 +83,7 @@ def init_config(
     config = configs.init_config(
         lang,
         "transformer" if transformer is not None else "char" if char else "cnn",
-        transformer=transformer or "",
+        transformer=None if transformer == "auto" else transformer,
         vectors=vectors,
         gpu=gpu,
         optimize=optimize,

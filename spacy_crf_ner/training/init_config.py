@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import srsly
+from spacy.cli.init_config import RECOMMENDATIONS
 from spacy.util import (
     dot_to_object,
     get_lang_class,
@@ -23,8 +24,10 @@ Settings = dict[str, Any]  # by dotted names, as in `spacy train`
 LEARN_RATE = "training.optimizer.learn_rate.initial_rate"
 # A step on a GPU costs little more with four times as many words. Half the steps then read twice
 # as many words. By the rule of the square root, the learning rate would double: we stay below.
+# This was not measured; `benchmarks/gpu.py --only scores` does.
 ON_GPU = {
     "training.batcher.size": 4,
+    "training.batcher.buffer": 4,
     "training.max_steps": 0.5,
     "training.patience": 0.5,
     "training.optimizer.learn_rate.total_steps": 0.5,
@@ -81,7 +84,7 @@ def init_config(
     lang: str,
     tok2vec: str = "cnn",
     *,
-    transformer: str = MINILM,
+    transformer: str | None = None,
     vectors: str | None = None,
     gpu: bool = False,
     optimize: str = "efficiency",
@@ -94,8 +97,9 @@ def init_config(
         lang: spaCy's code of the language.
         tok2vec: The layer below the BiLSTM-CRF: "transformer"; "cnn", spaCy's HashEmbedCNN; or
             "char", a CNN over characters.
-        transformer: A local folder or a name on the hub, for the tok2vec "transformer". A wider one
-            has a lower learning rate; one on the hub is taken to be as wide as BERT-base.
+        transformer: A local folder or a name on the hub, for the tok2vec "transformer"; None for
+            the one that spaCy recommends for the language. A wider one has a lower learning rate;
+            one on the hub is taken to be as wide as BERT-base.
         vectors: Static vectors, a folder or a package, for "cnn" and "char"; None for none.
         gpu: Let torch allocate GPU memory, and take four times as many words in a batch, half as
             many steps, and a learning rate 1.5 times as high.
@@ -124,6 +128,7 @@ def init_config(
         "system.gpu_allocator": "pytorch" if gpu else None,
     }
     if tok2vec == "transformer":
+        transformer = transformer or recommended_transformer(language.lang or lang, optimize)
         settings["paths.transformer"] = transformer
         if (width := _width(transformer)) != MINILM_WIDTH:
             settings[LEARN_RATE] = round(2e-4 * min(1.0, MINILM_WIDTH / width) ** 2, 6)
@@ -168,6 +173,12 @@ def _share_transformer(config: Config, width: int) -> None:
         "width": width,
         "upstream": "*",
     }
+
+
+def recommended_transformer(lang: str, optimize: str) -> str:
+    """Return the transformer that `spacy init config` takes for a language, by its hub name."""
+    recommended = RECOMMENDATIONS.get(lang, RECOMMENDATIONS["__default__"])["transformer"]
+    return str(recommended[optimize]["name"])
 
 
 def _width(transformer: str) -> int:

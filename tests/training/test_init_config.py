@@ -21,6 +21,7 @@ from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.training.add_labels import add_labels
 from spacy_crf_ner.training.init_config import (
     ACCURACY,
+    MINILM,
     PURPOSES,
     TOK2VECS,
     bundled_config,
@@ -91,16 +92,36 @@ def changes(tok2vec: str, **options: Any) -> dict[str, Any]:
 def test_init_config_without_options_matches_shipped_config() -> None:
     assert changes("cnn") == changes("char") == {}
     # Which is set for a GPU.
-    assert changes("transformer") == {"system.gpu_allocator": None}
+    assert changes("transformer", transformer=MINILM) == {"system.gpu_allocator": None}
     assert changes("transformer", transformer="a/b", gpu=True) == {
         "paths.transformer": "a/b",
         "training.batcher.size": 4000,
+        "training.batcher.buffer": 1024,
         "training.max_steps": 500,
         "training.patience": 800,
         "training.eval_frequency": 50,
         "training.optimizer.learn_rate.total_steps": 500,
         "training.optimizer.learn_rate.initial_rate": 7.5e-5,
     }
+
+
+@pytest.mark.parametrize(
+    "lang, name",
+    [
+        ("en", "roberta-base"),
+        ("de", "bert-base-german-cased"),
+        ("vi", "bert-base-multilingual-uncased"),  # spaCy has none for it
+    ],
+)
+def test_init_config_takes_the_transformer_that_spacy_recommends(lang: str, name: str) -> None:
+    """And the rate for one of its width."""
+    if lang == "vi":
+        pytest.importorskip("pyvi")
+    config = init_config(lang, "transformer")
+    assert config["paths"]["transformer"] == name
+    assert config["training"]["optimizer"]["learn_rate"]["initial_rate"] == 5e-5
+    shown = runner.invoke(app, ["init-config", "-", "--lang", lang, "--transformer", "auto"])
+    assert f'transformer = "{name}"' in shown.output
 
 
 @pytest.mark.parametrize("width, rate", [(128, 2e-4), (384, 2e-4), (768, 5e-5), (1024, 2.8e-5)])
@@ -126,7 +147,8 @@ def test_init_config_gpu_scales_batches_and_steps(tok2vec: str, options: dict[st
     factors = {"max_steps": 0.5, "eval_frequency": 0.5, "patience": 0.5}
     for name, factor in factors.items():
         assert gpu["training"][name] == factor * plain["training"][name]
-    assert gpu["training"]["batcher"]["size"] == 4 * plain["training"]["batcher"]["size"]
+    for name in ("size", "buffer"):
+        assert gpu["training"]["batcher"][name] == 4 * plain["training"]["batcher"][name]
     rates = [each["training"]["optimizer"]["learn_rate"] for each in (plain, gpu)]
     assert rates[1]["total_steps"] == rates[0]["total_steps"] / 2
     assert rates[1]["initial_rate"] == pytest.approx(1.5 * rates[0]["initial_rate"])
@@ -136,8 +158,8 @@ def test_init_config_gpu_scales_batches_and_steps(tok2vec: str, options: dict[st
 
 @pytest.mark.parametrize("tok2vec", TOK2VECS)
 def test_init_config_for_accuracy_increases_size_and_steps(tok2vec: str) -> None:
-    plain = init_config("en", tok2vec).interpolate()
-    larger = changes(tok2vec, optimize="accuracy")
+    plain = init_config("en", tok2vec, transformer=MINILM).interpolate()
+    larger = changes(tok2vec, transformer=MINILM, optimize="accuracy")
     assert larger["training.max_steps"] == larger["training.optimizer.learn_rate.total_steps"]
     grown = {*larger} - {"system.gpu_allocator"}
     assert grown > {*ACCURACY[tok2vec]}
