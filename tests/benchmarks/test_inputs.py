@@ -113,12 +113,12 @@ def test_training_changed_config_raises(tmp_path: Path, monkeypatch: pytest.Monk
     trained: list[Any] = []
     monkeypatch.setattr("benchmark._spacy", lambda command, log: trained.append(command))
     config = tmp_path / "char.cfg"
-    config.write_text("a = 1")
+    config.write_text("[a]")
     run = _Training(tmp_path / "out", "gmb", config, "1e-3", "0", "minilm", 10, -1)
     assert run.trained() == run.trained() and len(trained) == 1
     best = run._replace(evaluate_every=5).trained()
     assert best.name == "model-best" and best.parent != run.trained().parent and len(trained) == 2
-    config.write_text("a = 2")
+    config.write_text("[b]")
     with another("config char"):
         run.trained()
 
