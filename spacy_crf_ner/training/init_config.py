@@ -147,7 +147,7 @@ def init_config(
         settings.update(OVERLAPPING | {"components.ner.max_nesting": max_nesting})
     config = load_config(bundled_config(f"{tok2vec}.cfg"), overrides=settings)
     if shared:
-        _share_transformer(config, _width(transformer))
+        _share_transformer(config, _width(config["paths"]["transformer"]))
     if gpu:
         for name, factor in ON_GPU.items():
             value = dot_to_object(config, name)
