@@ -33,7 +33,6 @@ from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.arrays import to_array, to_tensor
 from spacy_crf_ner.ml.network import bilstm_crf, rnn_encoder
 from spacy_crf_ner.ml.shim import MixedPrecision, TorchShim
-from spacy_crf_ner.training.fused_adam import MIN_FUSED_SIZE
 from spacy_crf_ner.training.optimizer import GroupedAdam
 
 TEXTS = [text for text, _ in SENTENCES]
@@ -250,7 +249,7 @@ def test_a_numpy_array_stays_on_the_cpu(elsewhere: None) -> None:
 
 
 def test_grouped_adam_updates_cpu_weights_while_gpu_is_default(elsewhere: None) -> None:
-    weights = np.ones(MIN_FUSED_SIZE, dtype="f")
+    weights = np.ones(2**15, dtype="f")
     GroupedAdam(0.1)((1, "W"), weights, np.ones_like(weights))
     assert (weights < 1).all()
 
