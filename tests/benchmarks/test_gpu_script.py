@@ -21,6 +21,13 @@ KINDS = ("sentences", "ten sentences", "2,000 words")
 SIZES = Sizes((20, 40), 40, 1, 0.003, {})
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One round, and no measure of which dtype is fast."""
+    monkeypatch.setattr(gpu, "ROUNDS", 1)
+    monkeypatch.setattr("spacy_crf_ner.ml.shim.fastest_dtype", lambda *args, **kwargs: "fp32")
+
+
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     folder = tmp_path / "corpus"
@@ -63,7 +70,6 @@ def test_each_system_is_measured_or_skipped_with_the_reason(
     step: str, corpus: Path, tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(PEERS)
-    monkeypatch.setattr(gpu, "ROUNDS", 1)
     monkeypatch.setattr(gpu, "document_sets", lambda texts, share: dict.fromkeys(KINDS, texts[:2]))
     lines = list(gpu.STEPS[step](Inside, corpus, tiny_transformer, SIZES))
     skipped = {line["system"]: line["skipped"] for line in lines if "skipped" in line}
@@ -88,7 +94,6 @@ def test_parts_of_an_update_are_measured(
     corpus: Path, tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(gpu, "ROUNDS", 1)
     lines = list(gpu.parts(Inside, corpus, tiny_transformer, SIZES))
     assert [line["padded_words"] for line in lines] == [20, 40]
     for line in lines:
@@ -126,7 +131,7 @@ def is_running(pid: int) -> bool:
 
 
 def test_a_step_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) -> None:
-    found = limited(["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/child; wait"], 0.5)
+    found = limited(["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/child; wait"], 0.2)
     assert found["ended"] == "time limit" and found["seconds"] < 10
     child = int((tmp_path / "child").read_text())
     end = perf_counter() + 5
