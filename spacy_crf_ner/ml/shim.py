@@ -111,7 +111,8 @@ class TorchShim(Shim):
 
     def load_module(self, module: nn.Module | None) -> None:
         """Take a module with stored weights, on the device in use; None if it is not built yet."""
-        self._model = module and module.to(get_torch_default_device())
+        # Libraries give some modules in evaluation.
+        self._model = module and module.to(get_torch_default_device()).train()
         self.parameters = dict(module.named_parameters()) if module is not None else {}
         self.invalidate()
         self.set_dtype(self.dtype)
@@ -271,9 +272,11 @@ class TorchShim(Shim):
         """
         use_one_thread_after_fork()
         module = self.module.eval() if self.dtype is None else self.inference_module()
-        on_gpu = self.dtype is None and self.device.type == "cuda"
+        is_mixed = self.dtype is None and self.device.type == "cuda"
+        if is_mixed and self.mixed_precision == "bf16":
+            is_mixed = has_fast_bf16()  # a GPU without it can predict
         # As in training, which is faster there.
-        autocast: AbstractContextManager[Any] = self._autocast() if on_gpu else nullcontext()
+        autocast: AbstractContextManager[Any] = self._autocast() if is_mixed else nullcontext()
         with torch.no_grad(), autocast:
             return module(*inputs)
 
