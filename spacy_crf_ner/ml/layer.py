@@ -9,6 +9,7 @@ Axes: B docs, N tokens of a batch, one doc after the other.
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -187,16 +188,15 @@ class Graph:
                 if weights.grad is not None:
                     earlier[weights], weights.grad = weights.grad, None
         torch.autograd.backward(Ys, [dY * loss_scale.value for dY in dYs])
-        leaves: list[Tensor] = [foreign.X for foreign in self._foreign]
-        leaves += [each for shim in self._shims.values() for each in shim.parameters.values()]
-        learned = [each for each in leaves if each.grad is not None]
-        own = [cast(Tensor, each.grad) for each in learned]
+        own = [each for shim in self._shims.values() for each in shim.gradients().values()]
+        own += [X.grad for _, X, _ in self._foreign if X.grad is not None]
         multiply(own, [1 / loss_scale.value] * len(own))
         overflowed = not bool(norms(own).isfinite().all())
         loss_scale.update(overflowed)
         if overflowed:  # not even zeros stay: an optimizer would add its momentum
-            for each in learned:
-                each.grad = None
+            weights_of = (shim.parameters.values() for shim in self._shims.values())
+            for leaf in chain(*weights_of, (X for _, X, _ in self._foreign)):
+                leaf.grad = None
         for weights, gradient in earlier.items():
             weights.grad = gradient if weights.grad is None else weights.grad.add_(gradient)
 
