@@ -98,6 +98,7 @@ ENCODERS = {
     "albert": "unigram",
     "deberta-v2": "unigram",
     "t5": "unigram",
+    "squeezebert": "word pieces",  # it has a pooler, whatever its settings
     "phobert": "",
 }
 
@@ -133,6 +134,8 @@ def make_encoder(kind: str, folder: Path) -> str:
         "deberta": relative,
         "deberta-v2": {**relative, "position_biased_input": False, "norm_rel_ebd": "layer_norm"},
         "modernbert": dict.fromkeys([f"{x}_token_id" for x in ("bos", "eos", "cls", "sep")], 0),
+        "squeezebert": {"embedding_size": 16}
+        | {f"{x}_groups": 1 for x in ("q", "k", "v", "post_attention", "intermediate", "output")},
         "t5": {"d_kv": 8, "d_ff": 32, "dropout_rate": 0.0},
     }
     config = AutoConfig.for_model(kind, **size, **more.get(kind, {}))

@@ -94,6 +94,9 @@ def test_same_content_is_read(kind: str, changed: Changed) -> None:
 
 
 NAMES = ["../file", "../../../file", "file/", "a/file", "{}/file", "..", "", ".", "a\\..\\b", "\0f"]
+# The library would read them: another config, which could name code, settings, and weights.
+NAMES += ["../a.txt", "{}/a.txt", "config.json", "config.4.0.0.json", "CONFIG.JSON"]
+NAMES += ["Tokenizer_Config.json", "pytorch_model.bin", "model.safetensors"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -134,6 +137,16 @@ def test_code_of_tokenizer_runs_only_if_process_trusts_it(
     else:
         assert f"set the environment variable {TRUST}=1" in refusal(data)
     assert (tmp_path / "run").exists() is trusts
+
+
+def test_another_config_is_not_looked_for(changed: Changed) -> None:
+    """The library reads a file of this name in place of the config, unless it is given one."""
+    files = {"configuration_files": ["config.4.0.0.json"], "tokenizer_class": "PhobertTokenizer"}
+    assert (
+        read(changed(lambda content: set_config(content, **files), "phobert"))
+        .predict([spacy.blank("en")("Tim Cook")])[0]
+        .any()
+    )
 
 
 @pytest.mark.parametrize(

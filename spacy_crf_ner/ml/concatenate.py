@@ -45,7 +45,10 @@ def _forward(
 def _vectors_in_graph(graph: Any, layer: Vectors) -> Any:
     import torch
 
-    return torch.cat([graph.vectors(part) for part in layer.layers], dim=1)
+    parts = [graph.vectors(part) for part in layer.layers]
+    # thinc's layers are on the CPU where thinc has no arrays of the device, as of MPS.
+    device = next((each.device for each in parts if each.device.type != "cpu"), parts[0].device)
+    return torch.cat([each.to(device) for each in parts], dim=1)
 
 
 def _init(model: Vectors, X: list[Doc] | None = None, Y: Any = None) -> None:

@@ -51,7 +51,7 @@ class TorchShim(Shim):
         mixed_precision: Train in 16 bits: True, on a GPU, "bf16", or "auto".
         dtype: Dtype in prediction, one of `DTYPE_NAMES`; None for that of the training.
         to_inference: Makes the module to predict with.
-        is_large: Whether 16 bits may be worth it in training on a CPU, and int8 in prediction.
+        is_large: Whether 16 bits may be worth it in training on a CPU.
 
     Raises:
         InputError: For an unknown dtype.
@@ -260,9 +260,14 @@ class TorchShim(Shim):
             return self.dtype
         if self._fastest[0] != self.device.type:
             sizes = largest_weight(self.module)
-            fastest = fastest_dtype(self.device, sizes, self.is_large) if sizes else "fp32"
+            fastest = fastest_dtype(self.device, sizes, self.can_be_int8) if sizes else "fp32"
             self._fastest = self.device.type, fastest
         return self._fastest[1]
+
+    @property
+    def can_be_int8(self) -> bool:
+        """Whether "auto" may be int8 in prediction."""
+        return False
 
     def predict(self, inputs: tuple[Any, ...]) -> Any:
         """Run the module in the dtype of prediction.

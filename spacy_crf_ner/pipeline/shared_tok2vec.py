@@ -32,6 +32,15 @@ class SharedTok2Vec(Tok2Vec):
     def __init__(self, nlp: Language, name: str, model: Model[list[Doc], list[Floats2d]]) -> None:
         super().__init__(nlp.vocab, model, name)
 
+    def remove_listener(self, listener: Tok2VecListener, component_name: str) -> bool:
+        """Remove a listener; see spaCy's `Tok2Vec.remove_listener`.
+
+        `nlp.replace_listeners` walks the list of listeners meanwhile: it is not changed.
+        """
+        self.listener_map = {name: [*found] for name, found in self.listener_map.items()}
+        removed: bool = super().remove_listener(listener, component_name)
+        return removed
+
     def update(
         self,
         examples: Iterable[Example],

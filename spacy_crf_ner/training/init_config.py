@@ -177,7 +177,8 @@ def _share_transformer(config: Config, width: int) -> None:
 
 def recommended_transformer(lang: str, optimize: str) -> str:
     """Return the transformer that `spacy init config` takes for a language, by its hub name."""
-    recommended = RECOMMENDATIONS.get(lang, RECOMMENDATIONS["__default__"])["transformer"]
+    of_lang = RECOMMENDATIONS.get(lang, {}).get("transformer")  # some have none
+    recommended = of_lang or RECOMMENDATIONS["__default__"]["transformer"]
     return str(recommended[optimize]["name"])
 
 

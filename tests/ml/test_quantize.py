@@ -9,9 +9,11 @@ from torch import Tensor, nn
 
 from pipelines import TRANSFORMERS, small_transformers
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.ml import dtype
+from spacy_crf_ner.ml.layer import shim_of
 from spacy_crf_ner.ml.onnx_export import OnnxModule
 from spacy_crf_ner.ml.torch_internals import PackedLinear, has_packed_linear
-from spacy_crf_ner.ml.transformer.model import TransformerEncoder
+from spacy_crf_ner.ml.transformer.model import TransformerEncoder, transformer
 from spacy_crf_ner.ml.transformer.quantize import quantize
 
 kinds = cache(small_transformers)
@@ -107,3 +109,14 @@ def test_quantize_bf16_packs_all_linear_layers() -> None:
     bert = quantized("bert", "bf16")
     assert layers(bert, PackedLinear) == 3 * 6  # of each layer; the pooler is not there
     assert layers(bert, nn.Linear) == 0
+
+
+@pytest.mark.parametrize("layers", ["last", "mix"])
+def test_auto_is_int8_only_where_int8_is_possible(
+    layers: str, tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dtype, "cpu_dtypes", lambda int8: ("fp32", *["int8"] * int8))
+    monkeypatch.setattr(dtype, "measure_linear", lambda *args: {"fp32": 1.0, "int8": 0.5})
+    layer = transformer(tiny_transformer, layers=layers, dtype="auto")
+    layer.initialize()
+    assert shim_of(layer).resolved_dtype == ("int8" if layers == "last" else "fp32")

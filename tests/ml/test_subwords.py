@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from spacy.tokens import Doc
 
 from encoders import TEXTS, TOKENIZERS, belongs
+from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.transformer import tokenizer as tokenizers
 from spacy_crf_ner.ml.transformer.slow_tokenizer import SlowTokenizer
 from spacy_crf_ner.ml.transformer.spans import SpanGetter, sentence_windows, strided_spans
@@ -252,7 +253,8 @@ def test_windows_without_subwords_are_not_encoded() -> None:
 def test_kept_subwords_are_those_of_the_tokenizer_and_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tokenizers, "MAX_KEPT", 40)
+    monkeypatch.setattr(tokenizers, "MAX_KEPT", 60)
+    monkeypatch.setattr(tokenizers, "PER_TEXT", 5)
     tokenizer = Tokenizer(TOKENIZERS["unigram"]().to_str(), 0, 64)
     texts = [*TEXTS, "a", "", "is", "here"]
     chance = np.random.default_rng(0)
@@ -260,5 +262,13 @@ def test_kept_subwords_are_those_of_the_tokenizer_and_bounded(
         chosen = chance.choice(texts, 4).tolist()
         for kept, new in zip(tokenizer.encode_again(chosen), tokenizer.encode(chosen), strict=True):
             assert all(map(np.array_equal, kept, new))
-        size = sum(map(len, tokenizer._kept))
-        assert size == tokenizer._size <= max(40, sum(map(len, {*chosen})))
+        size, least = (sum(5 + len(text) for text in of) for of in (tokenizer._kept, {*chosen}))
+        assert size == tokenizer._size <= max(60, least)
+
+
+@pytest.mark.parametrize("spans", [[(0, 3)], [(-1, 2)], [(2, 1)], [0, 2], None, [("a", "b")]])
+def test_windows_of_a_wrong_function_are_refused(spans: Any) -> None:
+    docs = [Doc(VOCAB, words=["a", "b"]), Doc(VOCAB, words=["c", "d"])]
+    encode = Tokenizer(TOKENIZERS["word pieces"]().to_str(), 0, 64).encode
+    with pytest.raises(InputError, match=r"get_spans: expected pairs .* a doc of 2 tokens"):
+        divide(docs, lambda doc: spans, encode, 64, PAD, WHOLE)

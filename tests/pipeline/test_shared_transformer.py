@@ -210,6 +210,28 @@ def test_replaced_listeners_predict_and_train_alone(saved: Path, tmp_path: Path)
     assert changed(of_transformer, {name: after[name] for name in of_transformer})
 
 
+def test_several_replaced_listeners_of_a_component_are_saved(
+    tiny_transformer: str, tmp_path: Path
+) -> None:
+    """spaCy would replace every other one alone."""
+    nlp = spacy.blank("en")
+    model = {**OWN_TRANSFORMER, "name": tiny_transformer}
+    nlp.add_pipe("shared_tok2vec", name="tok2vec", config={"model": model})
+    both = {"@architectures": "spacy-crf-ner.ConcatenateVectors.v1"}
+    both["*"] = {"a": LISTENER, "b": LISTENER}  # type: ignore[assignment]
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 4, "tok2vec": both}})
+    nlp.initialize(lambda: make_examples(nlp))
+    expected: Any = nlp.get_pipe("crf_ner").trellis(nlp("Tim Cook")).emissions  # type: ignore
+    nlp.replace_listeners("tok2vec", "crf_ner", ["model.tok2vec.*.a", "model.tok2vec.*.b"])
+    nlp.remove_pipe("tok2vec")
+    nlp.to_disk(tmp_path)
+    for each in (nlp, spacy.load(tmp_path)):
+        pipe: Any = each.get_pipe("crf_ner")
+        np.testing.assert_allclose(
+            pipe.trellis(each.make_doc("Tim Cook")).emissions, expected, atol=1e-6
+        )
+
+
 def test_recognizer_sourced_with_its_transformer_predicts_the_same(saved: Path) -> None:
     source = spacy.load(saved)
     nlp = spacy.blank("en", vocab=source.vocab)

@@ -110,6 +110,7 @@ def test_init_config_without_options_matches_shipped_config() -> None:
     [
         ("en", "roberta-base"),
         ("de", "bert-base-german-cased"),
+        ("it", "bert-base-multilingual-uncased"),  # spaCy's table has it without a transformer
         ("vi", "bert-base-multilingual-uncased"),  # spaCy has none for it
     ],
 )

@@ -34,6 +34,14 @@ LAYERS = ("last", "mix")
 HIGHEST_RATE = 5e-4
 
 
+class NoPooler(nn.Module):
+    """In place of a layer over the first subword, which only classifiers read."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return the states as they are: nobody reads them."""
+        return states
+
+
 class TransformerEncoder(nn.Module):
     """A transformer, and the mean of its states over the subwords of each token.
 
@@ -50,7 +58,8 @@ class TransformerEncoder(nn.Module):
     def __init__(self, transformer: Any, layers: str, is_frozen: bool) -> None:
         super().__init__()
         self.transformer, self.is_frozen = transformer, is_frozen
-        transformer.pooler = None  # a layer over the first subword that only classifiers read
+        if getattr(transformer, "pooler", None) is not None:
+            transformer.pooler = NoPooler()
         self.mix: nn.Parameter | None = None
         if layers == "mix":
             self.mix = nn.Parameter(torch.zeros(transformer.config.num_hidden_layers + 1))
@@ -138,6 +147,12 @@ class TransformerShim(TorchShim):
                 stacklevel=2,
             )
         super().finish_update(optimizer)
+
+    @property
+    def can_be_int8(self) -> bool:
+        """Whether `quantize` can make it int8."""
+        is_typed = self.tokenizer.encode(["a b"])[0].types.any()
+        return cast(TransformerEncoder, self.module).mix is None and not is_typed
 
     def build_module(self, **dims: int) -> None:
         """Load the pretrained transformer, on the device in use."""

@@ -41,6 +41,11 @@ CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 # The library makes lists of as many elements as there are layers or labels, before any weights.
 COUNTED, MAX_COUNT = ("layer", "label", "block"), 10_000
 TOKENIZER_CLASS = re.compile(r"\w+Tokenizer(Fast)?")
+# A plain name of words, numbers or a model of subwords; no code, no weights, no second config.
+TOKENIZER_FILE = re.compile(
+    r"(?!config)\w[\w.-]*\.(txt|json|jsonl|model|codes|spm|vocab|dic|dict|tsv)", re.IGNORECASE
+)
+CODE_FILE = re.compile(r"\w+\.py")
 
 Files = dict[str, bytes]
 
@@ -108,7 +113,7 @@ def load(
     config, tokenizer = load_tokenizer(name, tokenizer_config, transformer_config)
     with _loading(name) as given:
         transformer: Any = _auto_class(config).from_pretrained(
-            name, config=config, use_safetensors=True, **given
+            name, config=config, use_safetensors=True, **given, **_source(transformer_config)
         )
         _check_fit(transformer.float(), tokenizer)
     return transformer, tokenizer
@@ -122,6 +127,12 @@ def load_tokenizer(
         config = AutoConfig.from_pretrained(name, **{**transformer_config, **given})
         settings = {"use_fast": True, **tokenizer_config, **given}
         return config, _own_tokenizer(AutoTokenizer.from_pretrained(name, **settings), config)
+
+
+def _source(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that say where to load from."""
+    names = "cache_dir", "revision", "subfolder", "token"
+    return {name: settings[name] for name in names if name in settings}
 
 
 @contextmanager
@@ -231,11 +242,14 @@ def _read(
         if content["files"] is None:
             tokenizer = Tokenizer(**content["tokenizer"])
         else:
+            if not content["files"]:
+                raise InputError("The stored tokenizer cannot be read: it has no files.")
             _write_tokenizer(content["files"], folder)
-            slow = AutoTokenizer.from_pretrained(name, use_fast=False, **given)
+            # Without a config, the library would look for one among the files.
+            slow = AutoTokenizer.from_pretrained(name, config=config, use_fast=False, **given)
             if not isinstance(slow, PreTrainedTokenizerBase):
                 raise InputError(f"The stored tokenizer: {type(slow).__name__} is no tokenizer.")
-            tokenizer = SlowTokenizer(slow, min(int(slow.model_max_length), max_positions(config)))
+            tokenizer = _own_tokenizer(slow, config)
 
     def made() -> nn.Module:
         return build(_auto_class(config).from_config(config, trust_remote_code=trust))
@@ -257,6 +271,7 @@ def _write_config(settings: Any, folder: Path) -> None:
                 f"The stored transformer: {key} is {value}, but at most {MAX_COUNT} is possible."
             )
     _check_tokenizer_class(settings)
+    settings.pop("configuration_files", None)  # other configs, to be read in its place
     # srsly writes small numbers, such as an epsilon, as 0.
     (folder / CONFIG).write_text(json.dumps(settings), encoding="utf-8")
 
@@ -264,7 +279,11 @@ def _write_config(settings: Any, folder: Path) -> None:
 def _write_tokenizer(files: Files, folder: Path) -> None:
     """Write the files of a tokenizer into a folder, without settings that are not read here."""
     for name, content in files.items():
-        if name != Path(name).name or name in ("", "..", CONFIG) or "\\" in name or "\0" in name:
+        is_other = name.lower() == TOKENIZER_CONFIG and name != TOKENIZER_CONFIG
+        is_code = CODE_FILE.fullmatch(name) is not None
+        if is_code and not trusts_remote_code():
+            raise _runs_code(f"The stored tokenizer: the file {name!r}")
+        if is_other or not (is_code or TOKENIZER_FILE.fullmatch(name)):
             raise InputError(
                 f"The stored tokenizer: {name!r} is not the plain name of a file of a tokenizer. "
                 "Nothing was written there. Do not use this pipeline: it may be an attack."

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from spacy.attrs import IDX, LENGTH
 from spacy.tokens import Doc
 
+from ...input_error import InputError
 from .spans import SpanGetter
 
 Ints = NDArray[np.int64]
@@ -134,7 +135,7 @@ def divide(
     windows = [
         texts.window(i, start, end)
         for i, doc in enumerate(docs)
-        for start, end in get_spans(doc)
+        for start, end in _checked(get_spans(doc), doc)
         if end > start
     ]
     # Without special subwords, a window may have none.
@@ -154,6 +155,20 @@ def divide(
         subwords, counts = subwords[chosen[counts > 0]], np.minimum(counts, 1)
         firsts = edges(counts)
     return Subwords(batches, cells[subwords], firsts[:-1])
+
+
+def _checked(spans: Any, doc: Doc) -> list[tuple[int, int]]:
+    """Return the windows of a doc; raise InputError if they are none."""
+    try:
+        pairs = [(int(start), int(end)) for start, end in spans]
+    except (TypeError, ValueError):
+        pairs = [(-1, 0)]
+    if not all(0 <= start <= end <= len(doc) for start, end in pairs):
+        raise InputError(
+            "get_spans: expected pairs (first token, last token + 1) within a doc of "
+            f"{len(doc)} tokens, got {spans!r:.200}. Correct the function."
+        )
+    return pairs
 
 
 def _encode(

@@ -9,8 +9,10 @@ from ...extras import required
 from ..checksummed import readable
 from .subwords import Encoded
 
-# Characters of texts whose subwords are kept in training, where epochs repeat the texts.
-MAX_KEPT = 2**23
+# The size of the texts whose subwords are kept in training, where epochs repeat the texts: about 60
+# MB. The arrays of a text take as much memory as 250 characters.
+MAX_KEPT = 2**24
+PER_TEXT = 250
 
 
 class Tokenizer:
@@ -47,11 +49,11 @@ class Tokenizer:
     def encode_again(self, texts: Sequence[str]) -> list[Encoded]:
         """Divide texts into subwords; keep them for the next time."""
         new = [text for text in dict.fromkeys(texts) if text not in self._kept]
-        added = sum(map(len, new))
+        added = sum(PER_TEXT + len(text) for text in new)
         if self._size + added > MAX_KEPT:
             self._kept, self._size = {}, 0
             new = [*dict.fromkeys(texts)]
-            added = sum(map(len, new))
+            added = sum(PER_TEXT + len(text) for text in new)
         self._kept.update(zip(new, self.encode(new)))
         self._size += added
         return [self._kept[text] for text in texts]
