@@ -104,11 +104,10 @@ def _shared_networks(nlp: Language, recognizer_names: list[str]) -> list[str]:
         listeners = getattr(pipe, "listening_components", [])
         others = [each for each in listeners if each not in recognizer_names]
         if not listeners or others:
-            needing = f"{', '.join(others)}, which need" if others else f"{name!r}, which needs"
+            got = f"{name!r}, to which {', '.join(others)} listens too" if others else f"{name!r}"
             raise InputError(
-                f"expected no component that needs torch but {FACTORY}, and a transformer for it "
-                f"alone, got {needing} torch. Remove it from the pipeline: nlp.remove_pipe, or "
-                "export a pipeline without it."
+                f"expected no component that needs torch but {FACTORY}, and those that it alone "
+                f"listens to, got {got}. Export a pipeline without it: nlp.remove_pipe."
             )
         found.append(name)
     return found

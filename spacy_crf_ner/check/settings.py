@@ -121,7 +121,7 @@ def _transformer_tokenizer(model: dict[str, Any], name: str | None) -> Tokenizer
     try:
         return load_tokenizer(name, *given)[1]
     except InputError as error:
-        raise InputError(f"{error} Name another one with --transformer.") from error
+        raise InputError(f"{error} Here, by --transformer.") from error
 
 
 def _tokenizer(block: dict[str, Any]) -> Callable[[str], Doc] | None:

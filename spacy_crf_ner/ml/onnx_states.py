@@ -138,10 +138,14 @@ def transformer_state(layer: Model[Any, Any], int8: bool) -> State:
             "runs in Python. Use this pipeline as it is."
         )
     encoder = cast(TransformerEncoder, sharing_copy(shim.module).cpu())
-    if encoder.mix is not None or tokenizer.encode(["a b"])[0].types.any():
+    if encoder.mix is not None:
         raise InputError(
-            "expected a transformer with one token type, of which the last layer is read, got "
-            "another one. Use this pipeline as it is."
+            'layers: expected "last", got "mix", which cannot be exported. Train a pipeline with '
+            '"last".'
+        )
+    if tokenizer.encode(["a b"])[0].types.any():
+        raise InputError(
+            "expected a transformer with one token type, got several. Use this pipeline as it is."
         )
     bare: Any = encoder.transformer
     vocabulary = min(bare.config.vocab_size, 1000)

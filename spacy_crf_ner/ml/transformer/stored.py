@@ -148,8 +148,9 @@ def _loading(name: str) -> Iterator[dict[str, Any]]:
             raise _runs_code(f"The transformer {name!r}") from error
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(
-            f"transformer: expected a folder, or a name on the hub, of a transformer with weights "
-            f"as safetensors, got {name!r}, which fails with {reason[:300]}"
+            "transformer: expected a folder, or a name on the hub, of a transformer with weights "
+            f"as safetensors, got {name!r}, which fails with {reason[:300]} Name another one, as "
+            "by --paths.transformer of `spacy train`."
         ) from error
 
 
