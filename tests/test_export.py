@@ -490,7 +490,7 @@ def test_export_with_unused_transformer_raises(tiny_transformer: str) -> None:
     add_shared(nlp, tiny_transformer)
     nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": TOK2VEC}})
     nlp.initialize(lambda: make_examples(nlp))
-    refused(nlp, "got 'tok2vec'\. Export")
+    refused(nlp, r"got 'tok2vec'\. Export")
 
 
 def test_export_with_listener_below_other_layer_raises(tiny_transformer: str) -> None:
