@@ -68,7 +68,6 @@ class TransformerEncoder(nn.Module):
         use_fast_dropout(transformer)
         tables = (each for each in transformer.modules() if isinstance(each, nn.Embedding))
         self._tables = [each for each in tables if not each.scale_grad_by_freq]
-        self.train()  # the library has switched it to evaluation, but this module is in training
 
     @property
     def nO(self) -> int:
