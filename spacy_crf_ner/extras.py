@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from .input_error import InputError
 
@@ -18,16 +17,6 @@ PACKAGES = {
     "report": {"matplotlib", "nervaluate"},
     "datasets": {"datasets", "pyarrow"},
     "vi": {"pyvi"},
-}
-# The registered functions that need torch, with their modules. The entry points in setup.cfg name
-# this module, since spaCy's registries show an ImportError of a module as it is.
-REGISTERED = {
-    "bilstm_crf": "ml.network",
-    "rnn_encoder": "ml.network",
-    "char_word_embed": "ml.char_embed",
-    "transformer": "ml.transformer.model",
-    "freeze_layers": "training.freezing",
-    "GroupedAdam": "training.optimizer",
 }
 
 
@@ -60,11 +49,3 @@ def versions(packages: Iterable[str]) -> dict[str, str | None]:
         with suppress(PackageNotFoundError):
             found[package] = version(package)
     return found
-
-
-def __getattr__(name: str) -> Any:
-    if name not in REGISTERED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with required("train"):
-        module = import_module(f".{REGISTERED[name]}", __package__)
-    return getattr(module, name)

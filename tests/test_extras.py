@@ -1,6 +1,5 @@
 """A missing package is an error that names the extra; other import errors are unchanged."""
 
-import configparser
 import os
 import re
 import subprocess
@@ -15,6 +14,7 @@ import thinc
 
 from helpers import blocking
 from spacy_crf_ner import extras
+from spacy_crf_ner.cli import startup
 
 ROOT = Path(__file__).parents[1]
 
@@ -66,19 +66,37 @@ def test_commands_without_extras_print_error_without_traceback(tmp_path: Path) -
         assert "Traceback" not in run.stderr
 
 
-def test_registered_extras_match_entry_points() -> None:
-    setup = configparser.ConfigParser()
-    setup.optionxform = str  # type: ignore[assignment,method-assign]
-    setup.read(ROOT / "setup.cfg", "utf-8")
-    text = "\n".join(setup["options.entry_points"].values())
-    named = {
-        line.split(":")[1].strip() for line in text.splitlines() if "spacy_crf_ner.extras:" in line
-    }
-    assert named == set(extras.REGISTERED)
-    for name in named:
-        assert getattr(extras, name).__name__ == name
-    with pytest.raises(AttributeError, match="no attribute 'other'"):
-        extras.other  # noqa: B018
+LOAD_ALL = """
+import spacy
+from importlib.metadata import entry_points
+
+for group in ("spacy_architectures", "spacy_callbacks", "spacy_misc", "spacy_readers",
+              "spacy_scorers", "thinc_optimizers"):
+    registry = getattr(spacy.registry, group.split("_")[1])
+    for point in entry_points(group=group):
+        if point.value.startswith("spacy_crf_ner."):
+            try:
+                registry.get(point.name)
+                print("loaded", point.value)
+            except ValueError as error:
+                print(type(error).__name__, point.value, error)
+"""
+
+
+def test_registered_functions_that_need_torch_name_the_extra_and_others_load(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(blocking(sorted(extras.PACKAGES["train"])))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    command = [sys.executable, "-c", LOAD_ALL]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    lines = run.stdout.splitlines()
+    failed = [line for line in lines if not line.startswith("loaded")]
+    assert len(lines) - len(failed) >= 14
+    assert all(line.startswith("InputError") for line in failed), failed
+    assert all('pip install "spacy-crf-ner[train]"' in line for line in failed), failed
+    modules = {line.split()[1].split(":")[0] + ":" for line in failed}
+    assert modules == {*startup.WITH_TORCH}
 
 
 def test_versions_returns_installed_versions_or_none() -> None:

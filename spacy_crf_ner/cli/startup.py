@@ -8,7 +8,14 @@ from pathlib import Path
 from ..extras import PACKAGES
 
 OWN = "spacy_crf_ner."
-WITH_TORCH = "spacy_crf_ner.extras:"  # what needs torch is registered in this module
+# The registered functions of these modules need torch.
+WITH_TORCH = (
+    "spacy_crf_ner.ml.char_embed:",
+    "spacy_crf_ner.ml.network:",
+    "spacy_crf_ner.ml.transformer.model:",
+    "spacy_crf_ner.training.freezing:",
+    "spacy_crf_ner.training.optimizer:",
+)
 
 
 def leave_out_torch() -> None:

@@ -9,20 +9,24 @@ from functools import partial
 from math import sqrt
 from typing import Any, cast
 
-import torch
-import torch.nn.functional as F
 from spacy.tokens import Doc
-from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
 
+from ..extras import required
 from ..input_error import InputError
-from .arrays import to_tensor
-from .bilstm_crf import flatten_weights
-from .device import to_device
-from .dropout import fast_dropout
-from .layer import Graph, Vectors, shim_of, torch_layer
-from .shim import TorchShim
 from .words import CHAR_ROWS, N_HASHES, WordEmbeddingConfig, Words, distinct_words
+
+with required("train"):
+    import torch
+    import torch.nn.functional as F
+    from torch import Tensor, nn
+    from torch.nn.utils.rnn import pack_padded_sequence
+
+    from .arrays import to_tensor
+    from .bilstm_crf import flatten_weights
+    from .device import to_device
+    from .dropout import fast_dropout
+    from .layer import Graph, Vectors, shim_of, torch_layer
+    from .shim import TorchShim
 
 
 class CharCNN(nn.Module):

@@ -7,17 +7,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-import torch
 from spacy.tokens import Doc
 from thinc.api import Model
 from thinc.types import Floats2d
-from torch import Tensor
 
 from ..crf import Chain
+from ..extras import required
 from ..input_error import InputError
-from .bilstm_crf import BiLSTMCRF, BiLSTMCRFConfig, Encoder
-from .layer import Graph, Vectors, shim_of, torch_layer, width_of
-from .shim import MixedPrecision, TorchShim, module_of
+
+with required("train"):
+    import torch
+    from torch import Tensor
+
+    from .bilstm_crf import BiLSTMCRF, BiLSTMCRFConfig, Encoder
+    from .layer import Graph, Vectors, shim_of, torch_layer, width_of
+    from .shim import MixedPrecision, TorchShim, module_of
 
 # A layer is one field of msgpack, of less than 4 GiB, with the files of its tokenizer.
 MAX_BYTES = 2**32 - 2**26

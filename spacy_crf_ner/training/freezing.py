@@ -6,9 +6,12 @@ from typing import Any
 
 from spacy.language import Language
 
+from ..extras import required
 from ..input_error import InputError
-from ..ml.shim import module_of
 from ..pipeline.lookup import model_layers
+
+with required("train"):
+    from ..ml.shim import module_of
 
 Callback = Callable[[Language], None]
 

@@ -10,10 +10,14 @@ from typing import Any, cast
 from thinc.api import Optimizer
 from thinc.optimizers import FloatOrSeq, KeyT
 from thinc.types import FloatsXd
-from torch import Tensor, nn
 
+from ..extras import required
 from ..input_error import InputError
-from .fused_adam import can_fuse, fused_steps, is_plain, to_numpy_state
+
+with required("train"):
+    from torch import Tensor, nn
+
+    from .fused_adam import can_fuse, fused_steps, is_plain, to_numpy_state
 
 FACTORS = ("learn_rate", "L2", "grad_clip")
 # Some parameters learn later than others, such as those of a shared transformer.

@@ -8,25 +8,29 @@ import warnings
 from functools import partial
 from typing import Any, Self, cast
 
-import torch
-import torch.nn.functional as F
 from spacy.tokens import Doc
 from spacy.util import SimpleFrozenDict
 from thinc.api import Optimizer
-from torch import Tensor, nn
 
+from ...extras import required
 from ...input_error import InputError
-from ..arrays import to_tensor
-from ..device import to_device
-from ..dropout import use_fast_dropout
-from ..layer import Graph, Vectors, shim_of, torch_layer
-from ..memory import limit_kernel_cache
-from ..shim import MixedPrecision, TorchShim
-from .quantize import quantize
 from .spans import WINDOW, SpanGetter, sentence_windows
-from .stored import check_no_code, load, read, write
 from .subwords import CPU, CPU_BF16, GPU, POOLINGS, Batch, Subwords, divide
 from .tokenizer import Tokenizer
+
+with required("train"):
+    import torch
+    import torch.nn.functional as F
+    from torch import Tensor, nn
+
+    from ..arrays import to_tensor
+    from ..device import to_device
+    from ..dropout import use_fast_dropout
+    from ..layer import Graph, Vectors, shim_of, torch_layer
+    from ..memory import limit_kernel_cache
+    from ..shim import MixedPrecision, TorchShim
+    from .quantize import quantize
+    from .stored import check_no_code, load, read, write
 
 EMPTY: dict[str, Any] = SimpleFrozenDict()
 LAYERS = ("last", "mix")
