@@ -1,7 +1,10 @@
-"""The command line, with one module per command."""
+"""The command line, with one module per command.
+
+Importing it is quick: a command imports spaCy, which takes seconds, when it runs.
+"""
 
 import sys
-from importlib import import_module
+from collections.abc import Mapping
 from io import TextIOWrapper
 from typing import Annotated, Any
 
@@ -10,56 +13,52 @@ from typer.core import TyperGroup
 
 from ..extras import required
 from ..input_error import InputError
+from .annotate import annotate
+from .calibrate import calibrate
+from .check import check
+from .combine import combine
+from .convert import convert
+from .distill import distill
+from .explain import explain
+from .export import export
+from .info import info
+from .init_config import init_config
+from .monitor import monitor
+from .options import CONFIG_OVERRIDES
+from .predict import predict
+from .redact import redact
+from .report import report
+from .review import review
+from .suggest import suggest
+from .train_distributed import train_distributed
+from .tune import tune
+from .visualize import visualize
 
-# The commands in the order of the help, each with the first line of its own help. The module of a
-# command is imported for its help. It imports spaCy and torch, which takes seconds, when it runs.
-COMMANDS = {
-    "convert": "Convert a corpus to the binary files that `spacy train` reads.",
-    "combine": "Join annotations of the same texts: what they agree on is gold.",
-    "check": "Find mistakes in a corpus before you train on it.",
-    "predict": "Print the entities of texts, each with its label and its confidence.",
-    "annotate": "Find the entities of many documents, and write them in shards.",
-    "suggest": "Choose the texts that are most worth annotating next, as tasks for a tool.",
-    "review": "Find gold annotation that is probably wrong.",
-    "explain": "Show how Viterbi decoding finds the entities of a text.",
-    "visualize": "Write an HTML page of documents, gold entities beside predicted ones.",
-    "calibrate": "Calibrate the confidences of entities.",
-    "monitor": "Test whether new documents are like those that the guarantees of a pipeline are "
-    "for.",
-    "redact": "Remove entities from documents, with a guarantee of how many are missed.",
-    "report": "Evaluate a pipeline: scores, errors, calibration.",
-    "export": "Export a pipeline that predicts without torch and transformers.",
-    "init-config": "Write a complete config for `spacy train`.",
-    "tune": "Search for the settings with the best score on the dev corpus.",
-    "distill": "Train a small pipeline on what large ones predict.",
-    "train-distributed": "Train a pipeline on several GPUs or machines.",
-    "info": "Show versions, devices, their dtypes, and which of them `auto` chooses.",
+# In the order of the help.
+PANELS = {
+    "Data": (convert, combine, check, suggest, review),
+    "Training": (init_config, tune, train_distributed, distill),
+    "Prediction": (predict, annotate, redact),
+    "Evaluation": (report, visualize, explain, calibrate, monitor),
+    "Deployment": (export, info),
 }
+WITH_CONFIG_OVERRIDES = (tune, train_distributed)
 
 
 class Commands(TyperGroup):
     """Commands that print a user error as one line and exit with 1."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the commands."""
-        return [*COMMANDS]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import a command; return None for an unknown one."""
-        if cmd_name not in COMMANDS:
-            return None
-        name = cmd_name.replace("-", "_")
-        module = import_module(f".{name}", __name__)
-        single = typer.Typer(rich_markup_mode=None, add_completion=False)
-        single.command(cmd_name, context_settings=getattr(module, "CONTEXT_SETTINGS", None))(
-            getattr(module, name)
-        )
-        return typer.main.get_command(single)
-
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([*COMMANDS.items()])
+        """List the commands by panel, each with the first paragraph of its help."""
+        commands: Mapping[str, Any] = self.commands
+        width = max(map(len, commands))
+        for panel in PANELS:
+            with formatter.section(panel):
+                formatter.write_dl(
+                    (f"{name:{width}}", command.help.partition("\n\n")[0])
+                    for name, command in commands.items()
+                    if command.rich_help_panel == panel
+                )
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command. An error that is not a user error is a bug and shows its traceback."""
@@ -99,7 +98,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 
@@ -110,6 +109,12 @@ def commands(
     ] = False,
 ) -> None:
     """Prepare corpora for `crf_ner`, train it, and use and evaluate trained pipelines."""
+
+
+for panel, functions in PANELS.items():
+    for function in functions:
+        settings = CONFIG_OVERRIDES if function in WITH_CONFIG_OVERRIDES else None
+        app.command(rich_help_panel=panel, context_settings=settings)(function)
 
 
 def main() -> None:

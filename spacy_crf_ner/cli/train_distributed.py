@@ -6,9 +6,7 @@ from typing import Annotated
 import typer
 
 # A private helper of `spacy train`.
-from .options import CONFIG_OVERRIDES, Code, ConfigFile, config_overrides
-
-CONTEXT_SETTINGS = CONFIG_OVERRIDES
+from .options import Code, ConfigFile, config_overrides
 
 
 def train_distributed(

@@ -12,7 +12,6 @@ from rich.table import Table
 from ..input_error import InputError
 from .console import print_table
 from .options import (
-    CONFIG_OVERRIDES,
     Code,
     ConfigFile,
     GpuId,
@@ -23,9 +22,6 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..training import tuning
-
-
-CONTEXT_SETTINGS = CONFIG_OVERRIDES
 
 
 def tune(
