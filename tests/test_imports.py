@@ -5,7 +5,9 @@ import sys
 from ast import literal_eval
 from pathlib import Path
 
-from spacy_crf_ner.cli import COMMANDS
+from typer.main import get_command
+
+from spacy_crf_ner.cli import app
 
 PACKAGE_DIR = Path(__file__).parents[1] / "spacy_crf_ner"
 
@@ -17,7 +19,7 @@ STEPS = [
     ("from spacy_crf_ner.cli import app\ntry: app(['--help'])\nexcept SystemExit: pass", ALL),
     *(
         (f"try: app(['{name}', '-h'])\nexcept SystemExit as end: assert end.code == 0", ALL)
-        for name in COMMANDS
+        for name in get_command(app).commands
     ),
     ("import spacy_crf_ner.tags, spacy_crf_ner.crf", ALL - {"numpy"}),
     ("import spacy_crf_ner.pipeline.crf_ner", {"transformers"}),

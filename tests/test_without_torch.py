@@ -10,9 +10,10 @@ import pytest
 import spacy
 import srsly
 from spacy.language import Language
+from typer.main import get_command
 from typer.testing import CliRunner
 
-from spacy_crf_ner.cli import COMMANDS, app
+from spacy_crf_ner.cli import app
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def test_predict_command_prints_entities_of_an_exported_pipeline(folder: Path) -
     assert "PERSON" in result.output and "GPE" in result.output
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", get_command(app).commands)
 def test_command_help_needs_no_torch(folder: Path, command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0, result.output

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..input_error import InputError
-from .console import annotation_progress
+from .console import annotation_progress, print_summary
 from .options import (
     DocPerFile,
     Dtype,
@@ -81,8 +81,6 @@ def annotate(
       spacy-crf-ner annotate model news.parquet out --format parquet --gpu-id 0,1
       spacy-crf-ner annotate model s3://bucket/news/ s3://bucket/out --engine ray
     """
-    import srsly
-
     leave_out_torch_if_exported(model, dtype)
     from .. import annotate as annotation
 
@@ -108,9 +106,7 @@ def annotate(
         summary = run(
             model, inputs, output, settings, workers=workers, on_progress=on_progress, **again
         )
-    typer.echo(srsly.json_dumps(summary, indent=2))
-    if summary["errors"]:
-        raise typer.Exit(2)
+    print_summary(summary)
 
 
 def _batch_size(text: str) -> int:

@@ -20,7 +20,6 @@ from .options import (
     Model,
     TextField,
 )
-from .raw_texts import read_sample
 
 SAMPLE = 1000  # documents of --texts
 COSTS = {
@@ -33,9 +32,14 @@ COSTS = {
 def calibrate(
     model: Model,
     corpus: Annotated[
-        Path, typer.Argument(help="Held-out documents with gold entities, not the training data.")
+        Path,
+        typer.Argument(
+            metavar="CORPUS", help="Held-out documents with gold entities, not the training data."
+        ),
     ],
-    target: Annotated[Path, typer.Argument(help="New folder for the calibrated pipeline.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="OUTPUT", help="New folder for the calibrated pipeline.")
+    ],
     train: Annotated[
         Path | None,
         typer.Option(help="Training data: leave out documents of CORPUS that are in it too."),
@@ -133,10 +137,11 @@ def calibrate(
     \b
     Examples:
       spacy-crf-ner calibrate training/model-best corpus/dev.spacy calibrated
-      spacy-crf-ner calibrate training/model-best corpus/dev.spacy best --f-beta 1 --texts new/
-      spacy-crf-ner calibrate training/model-best few.spacy best --train train.spacy --folds 5
-      spacy-crf-ner calibrate training/model-best corpus/new.spacy careful --recall 0.98
+      spacy-crf-ner calibrate model dev.spacy best --f-beta 1 --texts new/
+      spacy-crf-ner calibrate model few.spacy best --train train.spacy --folds 5
+      spacy-crf-ner calibrate model new.spacy careful --recall 0.98
     """
+    from ..annotate.sample import read_sample
     from ..annotate.settings import Settings
     from ..evaluation.calibration import calibrate as fit
     from ..evaluation.coverage_targets import CoverageTargets

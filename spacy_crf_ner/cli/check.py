@@ -40,11 +40,16 @@ MAX_LABELS = 20  # rows; the other labels share one row
 def check(
     train: Annotated[
         Path,
-        typer.Argument(help="Training corpus: a .spacy file, a folder, any format of `convert`."),
+        typer.Argument(
+            metavar="TRAIN",
+            help="Training corpus: a .spacy file, a folder, any format of `convert`.",
+        ),
     ],
     dev: Annotated[
         Path | None,
-        typer.Argument(help="Development corpus, compared with the training corpus."),
+        typer.Argument(
+            metavar="DEV", help="Development corpus, compared with the training corpus."
+        ),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Config that you will train with.")] = None,
     transformer: Annotated[
@@ -75,7 +80,7 @@ def check(
 
     \b
     Examples:
-      spacy-crf-ner check corpus/train.spacy corpus/dev.spacy --config configs/cnn.cfg
+      spacy-crf-ner check corpus/train.spacy corpus/dev.spacy --config my.cfg
       spacy-crf-ner check nested/train.spacy nested/dev.spacy --spans-key sc
     """
     import srsly

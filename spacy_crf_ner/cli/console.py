@@ -3,12 +3,12 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 if TYPE_CHECKING:
     from .. import annotate, data
@@ -18,9 +18,7 @@ MERGED = ("answers", "unchanged", "changed", "added")
 
 def print_counts(counts: Mapping[str, Mapping[str, int | str]]) -> None:
     """Print counts by name as a table, with a column for each part of a corpus."""
-    table = Table("")
-    for name in counts:
-        table.add_column(name, justify="right")
+    table = Table("", *right(*counts))
     for row in dict.fromkeys(row for column in counts.values() for row in column):
         table.add_row(row, *(str(column.get(row, 0)) for column in counts.values()))
     print_table(table)
@@ -54,6 +52,20 @@ def print_conversion_log(log: "data.ConversionLog") -> None:
             typer.echo(f"  {message}")
         if messages and number > len(messages):
             typer.echo("  ...")
+
+
+def right(*titles: str) -> list[Column]:
+    """Make columns of numbers for a table."""
+    return [Column(title, justify="right") for title in titles]
+
+
+def print_summary(summary: Mapping[str, Any]) -> None:
+    """Print the summary of a run over a corpus; exit with 2 if documents failed."""
+    import srsly
+
+    typer.echo(srsly.json_dumps(summary, indent=2))
+    if summary["errors"]:
+        raise typer.Exit(2)
 
 
 def print_table(table: Table) -> None:

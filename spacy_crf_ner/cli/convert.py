@@ -137,9 +137,9 @@ def convert(
 
     \b
     Formats, detected by content unless --format is given:
-      inline        [Tim Cook](PERSON) visited [Hanoi](GPE).     one sentence per line
+      inline        [Tim Cook](PERSON) visited [Hanoi](GPE).   a sentence per line
       conll         Hanoi NNP B-GPE     one token per line, a blank line after
-                    a sentence, any number of columns, separated by tabs or spaces;
+                    a sentence, any number of columns, divided by tabs or spaces;
                     tags in IOB1, IOB2 (BIO), BILUO, BIOES or BMES
       gmb           Sentence: 1,Hanoi,NNP,B-geo     Kaggle's ner_dataset.csv
       jsonl         {"text": "Hanoi.", "spans": [{"start": 0, "end": 5, "label":

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..input_error import InputError
-from .console import annotation_progress
+from .console import annotation_progress, print_summary
 from .options import (
     Component,
     DocPerFile,
@@ -99,8 +99,6 @@ def distill(
           --teacher seed1/model-best --gold train.spacy --config char.cfg
       spacy train student/config.cfg --output again --training.max_steps 4000
     """
-    import srsly
-
     from .. import distillation
 
     if not inputs and gold is None:
@@ -124,6 +122,4 @@ def distill(
             progress=annotation_progress("Teaching"),
             on_fold=lambda k: typer.echo(f"Training without fold {k} of {folds}", err=True),
         )
-    typer.echo(srsly.json_dumps(summary, indent=2))
-    if summary["errors"]:
-        raise typer.Exit(2)
+    print_summary(summary)

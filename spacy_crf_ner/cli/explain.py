@@ -7,14 +7,14 @@ import typer
 from rich.table import Table
 
 from ..atomic import check_file_name
-from .console import print_table
+from .console import print_table, right
 from .options import Component, Dtype, GpuId, Model
 from .startup import leave_out_torch_if_exported
 
 
 def explain(
     model: Model,
-    text: Annotated[str, typer.Argument(help="Text, in quotes.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="In quotes.")],
     html: Annotated[
         Path | None, typer.Option(help="HTML file to write, with a drawing of the trellis.")
     ] = None,
@@ -29,13 +29,13 @@ def explain(
     """Show how Viterbi decoding finds the entities of a text.
 
     \b
-    Prints, for each token, the relevant tags, and * beside the tag of the best path:
+    Prints, for each token, the relevant tags, and * beside that of the best path:
       Emission     the score of the tag at this token
       Score        the score of the best legal path to this tag
       Backpointer  the previous tag on that path
       Marginal     the probability of the tag here, over all paths
-    and the most probable labelings. It omits tags with a marginal below 0.01, unless
-    they are on the path or a backpointer of a shown tag points to them.
+    and the most probable labelings. It omits tags with a marginal below 0.01,
+    unless they are on the path or a backpointer of a shown tag points to them.
 
     With decode = "max_expected_f" or thresholds, the component can find other entities than
     those of the best path.
@@ -46,7 +46,7 @@ def explain(
 
     \b
     Example:
-      spacy-crf-ner explain training/model-best "Tim Cook visited Hanoi." --html trellis.html
+      spacy-crf-ner explain model "Tim Cook visited Hanoi." --html trellis.html
     """
     leave_out_torch_if_exported(model, dtype)
     from ..data.json_records import check_unicode
@@ -73,9 +73,7 @@ def _print_trellis(explanation: dict[str, Any]) -> None:
     from ..explain.trellis import entities_in_words, relevant_tags, visible
 
     tags, relevant = explanation["tags"], relevant_tags(explanation)
-    table = Table("Token", "Tag")
-    for name in ("Emission", "Score", "Backpointer", "Marginal"):
-        table.add_column(name, justify="left" if name == "Backpointer" else "right")
+    table = Table("Token", "Tag", *right("Emission", "Score"), "Backpointer", *right("Marginal"))
     for t, shown in enumerate(relevant):
         for c in shown:
             score, before = explanation["scores"][t][c], explanation["backpointers"][t][c]

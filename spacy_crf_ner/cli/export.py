@@ -19,7 +19,9 @@ class Dtype(StrEnum):
 
 def export(
     model: Model,
-    target: Annotated[Path, typer.Argument(help="New folder for the exported pipeline.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="OUTPUT", help="New folder for the exported pipeline.")
+    ],
     dtype: Annotated[
         Dtype,
         typer.Option(help="int8: faster on CPUs without AMX and smaller, nearly the same result."),

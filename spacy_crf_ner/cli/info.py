@@ -11,7 +11,8 @@ PACKAGES = ("spacy-crf-ner", "spacy", "thinc", "onnxruntime", "tokenizers", "tor
 
 def info(
     model: Annotated[
-        str | None, typer.Argument(help="A pipeline to describe, instead of the machine.")
+        str | None,
+        typer.Argument(metavar="MODEL", help="A pipeline to describe, instead of the machine."),
     ] = None,
 ) -> None:
     """Show versions, devices, their dtypes, and which of them `auto` chooses.

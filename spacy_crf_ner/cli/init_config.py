@@ -10,7 +10,9 @@ from ..input_error import InputError
 
 
 def init_config(
-    out: Annotated[Path, typer.Argument(help="Config file to write; - prints it.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="Config file to write; - prints it.")
+    ],
     lang: Annotated[str, typer.Option(help="spaCy language code, such as en or vi.")] = "en",
     transformer: Annotated[
         str | None,
@@ -49,18 +51,19 @@ def init_config(
     The options change a shipped config as follows:
 
     \b
-    --gpu                torch allocates GPU memory; batches of 4000 words, not 1000;
-                         half the steps; 1.5 times the learning rate: a rule that was
-                         not measured, docs/gpus.md says how to
+    --gpu                torch allocates GPU memory; batches of 4000 words, not
+                         1000; half the steps; 1.5 times the learning rate: a rule
+                         that was not measured, docs/gpus.md says how to
     --optimize accuracy  4000 steps, not 1000, and
-      --cnn                width 256, not 96; depth 8, not 4; 10000 rows, not 2000;
-                           LSTM of width 200, not 100
+      --cnn                width 256, not 96; depth 8, not 4; 10000 rows, not
+                           2000; LSTM of width 200, not 100
       --char               words, characters, shapes and the LSTM twice as wide;
                            10000 rows for words, not 5000
-    --shared             the transformer is in a component "tok2vec", which "ner" listens to
+    --shared             the transformer is in a component "tok2vec", which "ner"
+                         listens to
     --vectors            static vectors are used too
-    --overlapping        entities in doc.spans["sc"], not doc.ents; spaCy chooses the
-                         best model by their F1
+    --overlapping        entities in doc.spans["sc"], not doc.ents; spaCy chooses
+                         the best model by their F1
 
     \b
     Example:

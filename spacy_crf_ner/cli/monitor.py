@@ -3,9 +3,8 @@
 import typer
 from rich.table import Table
 
-from .console import print_table
+from .console import print_table, right
 from .options import Component, DocPerFile, Dtype, GpuId, Model, TextField, Texts
-from .raw_texts import read_sample
 from .startup import leave_out_torch_if_exported
 
 
@@ -32,6 +31,7 @@ def monitor(
       spacy-crf-ner monitor careful new-records/
     """
     leave_out_torch_if_exported(model, dtype)
+    from ..annotate.sample import read_sample
     from ..annotate.settings import Settings
     from ..evaluation.drift import SAMPLE, different
     from ..evaluation.guarantees import drift
@@ -43,9 +43,7 @@ def monitor(
     settings = Settings(text_column=text_column, doc_per_file=doc_per_file)
     docs = list(read_sample(nlp, name, inputs, settings, SAMPLE))
     rows = drift(nlp, docs, name)
-    table = Table("statistic")
-    for title in ("median before", "median now", "distance", "p"):
-        table.add_column(title, justify="right")
+    table = Table("statistic", *right("median before", "median now", "distance", "p"))
     for row in rows:
         table.add_row(row.statistic, *(f"{x:.3g}" for x in row[1:]))
     print_table(table)

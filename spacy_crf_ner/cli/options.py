@@ -22,11 +22,14 @@ def _known_dtype(value: str | None) -> str | None:
     return value
 
 
-Model = Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")]
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Pipeline: a folder, or the name of a package.")
+]
 GoldCorpus = Annotated[
     Path,
     typer.Argument(
-        help="Documents with gold entities: a .spacy file, a folder, any format of `convert`."
+        metavar="CORPUS",
+        help="Documents with gold entities: a .spacy file, a folder, any format of `convert`.",
     ),
 ]
 Texts = Annotated[
@@ -90,7 +93,8 @@ TeacherDtype = Annotated[
 # For options with a dot, such as --paths.train, which are settings of the config.
 CONFIG_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 ConfigFile = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="Config for `spacy train`.")
+    Path,
+    typer.Argument(metavar="CONFIG", exists=True, dir_okay=False, help="Config for `spacy train`."),
 ]
 Code = Annotated[
     Path | None,

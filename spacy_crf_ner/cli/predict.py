@@ -7,14 +7,14 @@ import typer
 from rich.table import Table
 
 from ..input_error import InputError
-from .console import print_table
+from .console import print_table, right
 from .options import Dtype, GpuId, Model
 from .startup import leave_out_torch_if_exported
 
 
 def predict(
     model: Model,
-    texts: Annotated[list[str], typer.Argument(help="Texts, each in quotes.")],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="Texts, each in quotes.")],
     gpu_id: GpuId = -1,
     dtype: Dtype = None,
 ) -> None:
@@ -45,8 +45,7 @@ def predict(
     nlp = load(model, gpu_id, dtype)
     # Number the texts: an error handler of the pipeline may drop docs.
     docs = {i: doc for doc, i in nlp.pipe(zip(texts, range(len(texts))), as_tuples=True)}
-    table = Table("Text", "Entity", "Label")
-    table.add_column("Confidence", justify="right")
+    table = Table("Text", "Entity", "Label", *right("Confidence"))
     keys = overlapping_keys(nlp)
     for doc in docs.values():
         rows = [

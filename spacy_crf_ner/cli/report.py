@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 def report(
     model: Model,
     corpus: GoldCorpus,
-    out: Annotated[Path, typer.Argument(help="Folder for the report; replaces an earlier one.")],
+    out: Annotated[
+        Path,
+        typer.Argument(metavar="OUTPUT", help="Folder for the report; replaces an earlier one."),
+    ],
     compare: Annotated[
         str | None,
         typer.Option(
@@ -41,7 +44,7 @@ def report(
     \b
     Writes into the folder:
       report.html  a web page, with all errors and filters
-      report.md    the tables in Markdown, and the errors with the highest confidence
+      report.md    the tables in Markdown, and the most confident errors
       report.json  all scores and errors, for programs
 
     \b

@@ -53,14 +53,15 @@ def review(
     Writes into the folder:
       review.html     the list, with both sides in their context
       findings.jsonl  the same, for programs
-      tasks           documents with their gold entities, the most suspicious first: .jsonl, or
-                      .json for Label Studio, with its configuration in labeling.xml
+      tasks           documents with their gold entities, the most suspicious
+                      first: .jsonl, or .json for Label Studio, with its
+                      configuration in labeling.xml
 
     `convert ANSWERS OUTPUT --merge CORPUS` replaces the annotation by the corrected one.
 
     \b
     Example:
-      spacy-crf-ner review training/model-best corpus/train.spacy suspicious --tool prodigy
+      spacy-crf-ner review model corpus/train.spacy suspicious --tool prodigy
     """
     import srsly
 

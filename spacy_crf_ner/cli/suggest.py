@@ -80,8 +80,8 @@ def suggest(
     Units:
       docs       whole documents
       sentences  sentences of documents; short ones with a neighbor
-      spans      questions such as "is this span a PERSON?"; not for doccano, nor for
-                 overlapping entities
+      spans      questions such as "is this span a PERSON?"; not for doccano,
+                 nor for overlapping entities
 
     \b
     Strategies:
@@ -92,7 +92,8 @@ def suggest(
 
     \b
     Writes into the folder:
-      tasks         the tasks, the most valuable first: .jsonl, or .json for Label Studio
+      tasks         the tasks, the most valuable first: .jsonl, or .json for
+                    Label Studio
       sample        random tasks, to evaluate on: never train on them
       labeling.xml  the labeling configuration, for Label Studio
       errors.jsonl  documents that cannot be read or scored
@@ -112,7 +113,7 @@ def suggest(
     \b
     Examples:
       spacy-crf-ner suggest training/model-best texts/ tasks --tool prodigy
-      spacy-crf-ner suggest training/model-best texts/ questions --unit spans --n 500
+      spacy-crf-ner suggest model texts/ questions --unit spans --n 500
     """
     import srsly
 

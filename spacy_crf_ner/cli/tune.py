@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def tune(
     context: typer.Context,
     config: ConfigFile,
-    output: Annotated[Path, typer.Argument(help="Folder of the search.")],
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="Folder of the search.")],
     trials: Annotated[
         int, typer.Option(min=1, help="Trainings, with those of an earlier call.")
     ] = 20,
@@ -58,7 +58,8 @@ def tune(
     \b
     A file for --space:
       training.dropout: {low: 0.0, high: 0.3}
-      training.optimizer.learn_rate.initial_rate: {low: 5.0e-5, high: 4.0e-4, log: true}
+      training.optimizer.learn_rate.initial_rate:
+        {low: 5.0e-5, high: 4.0e-4, log: true}
       components.ner.model.hidden_width: [100, 200, 300]
 
     \b

@@ -14,7 +14,7 @@ from .startup import leave_out_torch_if_exported
 def visualize(
     model: Model,
     corpus: GoldCorpus,
-    page: Annotated[Path, typer.Argument(help="HTML file to write.")],
+    page: Annotated[Path, typer.Argument(metavar="PAGE", help="HTML file to write.")],
     gpu_id: GpuId = -1,
     dtype: Dtype = None,
     component: Component = None,

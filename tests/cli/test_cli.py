@@ -16,9 +16,10 @@ from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from spacy.util import ignore_error, load_config, registry
 from thinc.api import Config
+from typer.main import get_command
 from typer.testing import CliRunner
 
-from spacy_crf_ner.cli import COMMANDS, app, main
+from spacy_crf_ner.cli import PANELS, app, main
 from spacy_crf_ner.cli.gold_corpus import annotate_examples
 from spacy_crf_ner.input_error import CorpusError, InputError
 from spacy_crf_ner.training.config_file import check_corpora
@@ -336,12 +337,21 @@ def test_commands_unreadable_corpus_print_one_line_error(
     assert name in error and says in error and "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_command_help_contains_listed_summary_and_example(name: str) -> None:
-    text = runner.invoke(app, [name, "--help"]).output
-    assert COMMANDS[name] in " ".join(text.split())
+def test_help_lists_each_command_with_its_whole_summary_in_a_panel() -> None:
+    output = runner.invoke(app, ["-h"]).output
+    for panel in PANELS:
+        assert f"\n{panel}:\n" in output
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        summary = command.help.split("\n\n")[0]
+        assert f" {name} {summary} " in f"{' '.join(output.split())} "
+
+
+@pytest.mark.parametrize("name", get_command(app).commands)  # type: ignore[attr-defined]
+def test_help_of_a_command_has_an_example_and_fits_in_80_columns(name: str) -> None:
+    text = runner.invoke(app, [name, "-h"], env={"COLUMNS": "80"}).output
     assert re.search(rf"Examples?[^\n]*:\n.*spacy.crf.ner {name}", text, re.DOTALL), text
     assert "\\b" not in text and "\b" not in text
+    assert [line for line in text.splitlines() if len(line) > 80] == []
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])

@@ -1,22 +1,23 @@
-"""Raw texts, for commands that look at a sample of them."""
+"""A random sample of raw texts."""
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from spacy.language import Language
+from spacy.tokens import Doc
 
 from ..extras import require
 from ..input_error import InputError
-
-if TYPE_CHECKING:
-    from spacy.language import Language
-    from spacy.tokens import Doc
-
-    from ..annotate.settings import Settings
+from ..pipeline.lookup import upstream_only
+from .readers import read_texts
+from .runner import errors_raised
+from .settings import Settings
 
 
 def read_sample(
-    nlp: "Language", name: str, inputs: Sequence[str], settings: "Settings", size: int
-) -> "Iterator[Doc]":
+    nlp: Language, name: str, inputs: Sequence[str], settings: Settings, size: int
+) -> Iterator[Doc]:
     """Read random documents; the components before one process them batch by batch.
 
     Args:
@@ -28,8 +29,6 @@ def read_sample(
         InputError: For a text that is too long for the pipeline, and for a record that cannot be
             read, with its file and line.
     """
-    from ..annotate.readers import read_texts
-
     require("annotate")
     found: list[tuple[Any, Any]] = []
     rng = random.Random(0)
@@ -47,9 +46,6 @@ def read_sample(
     return _processed(nlp, name, [text for text, _ in found])
 
 
-def _processed(nlp: "Language", name: str, texts: list[Any]) -> "Iterator[Doc]":
-    from ..annotate.runner import errors_raised
-    from ..pipeline.lookup import upstream_only
-
+def _processed(nlp: Language, name: str, texts: list[Any]) -> Iterator[Doc]:
     with errors_raised(nlp), upstream_only(nlp, name):
         yield from nlp.pipe(texts)

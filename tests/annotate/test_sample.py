@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import spacy
 
+from spacy_crf_ner.annotate.sample import read_sample
 from spacy_crf_ner.annotate.settings import Settings
-from spacy_crf_ner.cli.raw_texts import read_sample
 from spacy_crf_ner.input_error import InputError
 
 
