@@ -1,17 +1,20 @@
 """Find gold annotation that is probably wrong, with models that have not seen it."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import srsly
 from spacy.language import Language
 from spacy.matcher import PhraseMatcher
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 from spacy.vocab import Vocab
 
+from ..atomic import atomic_write
 from ..data import ConversionLog, read_gold
 from ..data.jsonl import annotated_parts
 from ..docbin import without_annotation
@@ -25,14 +28,12 @@ from ..pipeline.calibration import log_likelihoods_of
 from ..pipeline.gold import check_text, count_entities
 from ..pipeline.lookup import later_names, recognizer, recognizer_name, sets_entities_alone
 from ..pipeline.preset import IOB_OUTSIDE
-from ..training.cross_validation import (
-    check_not_frozen,
-    divide,
-    known_negatives,
-    train_folds,
-)
+from ..report.html import review_page
+from ..templates import write_page
+from ..training.cross_validation import check_not_frozen, divide, known_negatives, train_folds
 from .ranking import identify
 from .selection import Unit
+from .tasks import write_tasks
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -60,18 +61,32 @@ class Review(NamedTuple):
         findings: One dict for each, as `evaluation.error_analysis.errors` lists them, with a "kind"
             of `KINDS`, the index "doc" in the corpus, the "gold_probability" of the gold entity,
             and its `log_odds`, with the "log_likelihood_ratio" and the "support" of both sides.
-        docs: The number of gold docs.
-        docs_of: The gold docs with a finding, by index.
+        gold: The gold docs.
+        labels: Labels of the pipeline, and of entities of docs with findings.
         left_out: The number of predicted entities in tokens without annotation.
         negatives: The number of negative spans that a fold was trained without, since it does not
             have their label.
     """
 
     findings: list[dict[str, Any]]
-    docs: int
-    docs_of: dict[int, Doc]
+    gold: list[Doc]
+    labels: list[str]
     left_out: int
     negatives: int
+
+    def summary(self) -> str:
+        """Describe what was found, in one paragraph."""
+        kinds = Counter(each["kind"] for each in self.findings)
+        by_kind = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common())
+        docs = {each["doc"] for each in self.findings}
+        summary = (
+            f"{len(self.gold):,} documents. {len(self.findings):,} disagreements in "
+            f"{len(docs):,} of them{f': {by_kind}' if by_kind else ''}. "
+            f"{self.left_out:,} predictions in text without annotation are left out."
+        )
+        if self.negatives:
+            summary += f" {self.negatives:,} negative spans have a label that is not in all folds."
+        return summary
 
     def units(self) -> Iterator[Unit]:
         """Yield the docs with findings, with their gold entities, the most suspicious first."""
@@ -80,13 +95,23 @@ class Review(NamedTuple):
             notes.setdefault(each["doc"], []).append(_note(each))
         score = {each["doc"]: each["log_odds"] for each in reversed(self.findings)}
         for i, own in notes.items():
-            doc = self.docs_of[i]
+            doc = self.gold[i]
             ents = [((e.start_char, e.end_char, e.label_), None) for e in doc.ents]
             tokens = [(token.text, bool(token.whitespace_)) for token in doc]
             source = {"doc": i, "findings": own}
             unit = Unit(identify(doc.text), doc.text, tokens, ents, score[i], "", source)
             unit.limits = annotated_parts(doc)
             yield unit
+
+    def write(self, output: Path, tool: str, n: int, title: str, method: str) -> None:
+        """Write a folder: a page, the findings, and the first n docs with findings as tasks."""
+        with atomic_write(output) as folder:
+            folder.mkdir()
+            page = review_page(self.findings, title, self.summary(), method)
+            write_page(folder / "review.html", page)
+            srsly.write_jsonl(folder / "findings.jsonl", self.findings)
+            units = islice(self.units(), n)
+            write_tasks(folder, "tasks", units, tool, self.labels, binary=False)
 
 
 def review(
@@ -122,6 +147,48 @@ def review(
     """
     name = recognizer_name(nlp, component)
     pipe = recognizer(nlp, name)
+    _check_pipeline(nlp, name)
+    gold = list(read_gold(corpus, nlp, ConversionLog())[1])
+    if folds == 0:
+        check_shared_label(gold, str(corpus), nlp, name)
+    if not any(doc.ents for doc in gold):
+        raise InputError(f"{corpus}: expected docs with entities, got {len(gold)} without.")
+    _check_learnable(gold, corpus, name)
+    key = pipe.incorrect_spans_key
+    negatives = [span.label_ for doc in gold if key for span in doc.spans.get(key, ())]
+    lost: set[str] = set()  # labels of negative spans that a fold does not have
+    parts: Iterable[tuple[Language, list[int]]] = [(nlp, [*range(len(gold))])]
+    if folds:
+        check_not_frozen(nlp, name)
+        fold_of = divide([doc.text for doc in gold], folds, seed)
+        parts = train_folds(nlp.config, gold, fold_of, gpu_id, seed, key, source=nlp)
+    findings: list[dict[str, Any]] = []
+    left_out = 0
+    for done, (trained, rows) in enumerate(parts, 1):
+        own = [gold[i] for i in rows]
+        if folds:
+            _calibrate(trained, name, own, key)
+            lost |= {*negatives} - {"", "O", *recognizer(trained, name).labels}
+        found, unknown = _compare(trained, name, own, rows)
+        findings += found
+        left_out += unknown
+        if folds:
+            on_fold(done)
+    for each, counts in zip(findings, _support(findings, gold, nlp.vocab)):
+        span = _span(gold[each["doc"]], each["predicted"])
+        is_apart = span is not None and not any(token.ent_type for token in span)
+        each["support"] = counts
+        each["log_odds"] = log_odds(each, is_apart)
+    findings.sort(key=lambda each: (-each["log_odds"], each["doc"]))
+    found_in = {each["doc"] for each in findings}
+    labels = {*pipe.labels, *(ent.label_ for i in found_in for ent in gold[i].ents)}
+    return Review(
+        findings, gold, sorted(labels), left_out, sum(label in lost for label in negatives)
+    )
+
+
+def _check_pipeline(nlp: Language, name: str) -> None:
+    pipe = recognizer(nlp, name)
     if pipe.entities_key is not None:
         raise InputError(
             f"[{name}] review: expected a pipeline with flat entities, got one with overlapping "
@@ -137,52 +204,20 @@ def review(
             f"[{name}] review: expected a pipeline in which no other component sets entities, got "
             f"{nlp.pipe_names}. Remove the others from a copy of it."
         )
-    _, docs = read_gold(corpus, nlp, ConversionLog())
-    gold = list(docs)
-    if folds == 0:
-        check_shared_label(gold, str(corpus), nlp, name)
-    if not any(doc.ents for doc in gold):
-        raise InputError(f"{corpus}: expected docs with entities, got {len(gold)} without.")
-    _check_learnable(gold, corpus, name)
-    findings: list[dict[str, Any]] = []
-    left_out = 0
-    key = pipe.incorrect_spans_key
-    negatives = [span.label_ for doc in gold if key for span in doc.spans.get(key, ())]
-    lost: set[str] = set()  # labels of negative spans that a fold does not have
-    if folds == 0:
-        findings, left_out = _compare(nlp, name, gold, [*range(len(gold))])
-    else:
-        check_not_frozen(nlp, name)
-        fold_of = divide([doc.text for doc in gold], folds, seed)
-        for done, (trained, held_out) in enumerate(
-            train_folds(nlp.config, gold, fold_of, gpu_id, seed, key, source=nlp), 1
-        ):
-            own = [gold[i] for i in held_out]
-            of_fold = recognizer(trained, name)
-            labels = {*of_fold.labels}
-            lost |= {*negatives} - labels - {"", "O"}
-            # A label may be only in this fold: nothing is known about it.
-            known = [
-                known_negatives(doc, key, labels)
-                for doc in own
-                if labels.issuperset(ent.label_ for ent in doc.ents)
-            ]
-            examples = _examples(trained, known)
-            if count_entities(examples, of_fold.entities_key, of_fold.excluded):
-                calibrate(trained, examples, name)
-            found, unknown = _compare(trained, name, own, held_out)
-            findings += found
-            left_out += unknown
-            on_fold(done)
-    for each, counts in zip(findings, _support(findings, gold, nlp.vocab)):
-        each["support"] = counts
-        span = _span(gold[each["doc"]], each["predicted"])
-        is_apart = span is not None and not any(token.ent_type for token in span)
-        each["log_odds"] = log_odds(each, is_apart)
-    findings.sort(key=lambda each: (-each["log_odds"], each["doc"]))
-    chosen = {each["doc"] for each in findings}
-    docs_of = {i: gold[i] for i in sorted(chosen)}
-    return Review(findings, len(gold), docs_of, left_out, sum(each in lost for each in negatives))
+
+
+def _calibrate(nlp: Language, name: str, gold: Sequence[Doc], key: str | None) -> None:
+    """Calibrate a pipeline on the docs of its fold whose labels it has."""
+    pipe = recognizer(nlp, name)
+    # A label may be only in this fold: nothing is known about it.
+    known = [
+        known_negatives(doc, key, pipe.labels)
+        for doc in gold
+        if {*pipe.labels}.issuperset(ent.label_ for ent in doc.ents)
+    ]
+    examples = _examples(nlp, known)
+    if count_entities(examples, pipe.entities_key, pipe.excluded):
+        calibrate(nlp, examples, name)
 
 
 def _check_learnable(gold: Sequence[Doc], corpus: Path, name: str) -> None:

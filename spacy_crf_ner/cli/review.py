@@ -1,14 +1,12 @@
 """The command `review`."""
 
-from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from ..atomic import atomic_write, check_new_folder
-from ..input_error import InputError
+from ..atomic import check_new_folder
 from .options import TOOLS, Component, GoldCorpus, GpuId, Model
 
 CALIBRATED = (
@@ -63,21 +61,14 @@ def review(
     Example:
       spacy-crf-ner review model corpus/train.spacy suspicious --tool prodigy
     """
-    import srsly
-
     from .. import active_learning
-    from ..active_learning.tasks import check_tool, write_tasks
+    from ..active_learning.tasks import check_tool
     from ..pipeline.load import load
-    from ..pipeline.lookup import recognizer
-    from ..report.html import review_page
-    from ..templates import write_page
 
     check_tool(tool, binary=False)
     check_new_folder(output)
-    if folds == 1:
-        raise InputError("--folds: expected 0, or 2 or more, got 1. Use 5.")
     nlp = load(model, gpu_id)
-    with Console(stderr=True).status("Predicting" if not folds else "Training fold 1") as status:
+    with Console(stderr=True).status("Training fold 1" if folds else "Predicting") as status:
         found = active_learning.review(
             nlp,
             corpus,
@@ -87,27 +78,10 @@ def review(
             component=component,
             on_fold=lambda done: status.update(f"Training fold {done + 1}"),
         )
-    kinds = Counter(each["kind"] for each in found.findings)
-    by_kind = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common())
-    summary = (
-        f"{found.docs:,} documents. {len(found.findings):,} disagreements in "
-        f"{len(found.docs_of):,} of them{f': {by_kind}' if by_kind else ''}. "
-        f"{found.left_out:,} predictions in text without annotation are left out."
-    )
-    if found.negatives:
-        summary += f" {found.negatives:,} negative spans have a label that is not in all folds."
     others = "fold" if folds == 2 else f"{folds - 1} folds"
     method = (CALIBRATED if folds else SEEN).format(folds=others, model=model)
-    with atomic_write(output) as folder:
-        folder.mkdir()
-        page = review_page(found.findings, f"Review of {corpus}", summary, method)
-        write_page(folder / "review.html", page)
-        srsly.write_jsonl(folder / "findings.jsonl", found.findings)
-        in_gold = {ent.label_ for doc in found.docs_of.values() for ent in doc.ents}
-        labels = sorted({*recognizer(nlp, component).labels, *in_gold})
-        units = [unit for unit, _ in zip(found.units(), range(n))]
-        write_tasks(folder, "tasks", units, tool, labels, binary=False)
-    typer.echo(summary)
+    found.write(output, tool, n, f"Review of {corpus}", method)
+    typer.echo(found.summary())
     typer.echo(method)
     for path in sorted(output.iterdir()):
         typer.echo(path)

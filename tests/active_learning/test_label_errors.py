@@ -72,7 +72,7 @@ def test_review_ranks_label_errors_first(tmp_path):
     found = review(config(), tmp_path / "gold.spacy", 2, on_fold=done.append)
     first = {each["doc"]: each["kind"] for each in found.findings[:7]}
     assert first.items() >= KINDS.items()
-    assert done == [1, 2] and found.docs == 61
+    assert done == [1, 2] and len(found.gold) == 61
     odds = [each["log_odds"] for each in found.findings]
     assert odds == sorted(odds, reverse=True)
     units = [*found.units()]
@@ -94,7 +94,7 @@ def test_review_units_contain_findings_of_their_doc():
         {"doc": 1, "kind": "not in gold", "log_odds": 1.0, "gold_probability": None,
          "confidence": 0.875, "gold": None, "predicted": place},
     ]  # fmt: skip
-    units = [*label_errors.Review(found, 2, dict(enumerate(docs)), 0, 0).units()]
+    units = [*label_errors.Review(found, docs, [], 0, 0).units()]
     assert [(unit.text, unit.score) for unit in units] == [(docs[1].text, 3.0), (docs[0].text, 2.0)]
     assert [unit.entities for unit in units] == [[((8, 12, "PER"), None)], [((9, 13, "PER"), None)]]
     assert [unit.source for unit in units] == [
@@ -119,7 +119,7 @@ def test_review_keeps_doc_order_of_equal_findings(trained, tmp_path, monkeypatch
     found = review(trained, tmp_path / "gold.spacy", folds)
     assert len({each["log_odds"] for each in found.findings}) == 1
     assert [each["doc"] for each in found.findings] == [0, 1, 2]
-    assert (found.docs, found.left_out) == (3, 3)
+    assert (len(found.gold), found.left_out) == (3, 3)
 
 
 def test_review_label_missing_in_other_fold_is_finding(tmp_path):
@@ -166,7 +166,7 @@ def test_review_accepts_pipeline_with_other_reader(reader, tmp_path):
     nlp = config()
     nlp.config["training"].update(max_steps=2, eval_frequency=2, max_epochs=-1)
     nlp.config["corpora"]["train"] = reader
-    assert review(nlp, tmp_path / "gold.spacy", 2).docs == 21
+    assert len(review(nlp, tmp_path / "gold.spacy", 2).gold) == 21
 
 
 @pytest.mark.parametrize("epochs, expected", [(-1, 0), (0, 0), (3, 3)])
