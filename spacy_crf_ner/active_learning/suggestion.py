@@ -24,7 +24,7 @@ from ..annotate.writers import json_line
 from ..atomic import atomic_write, check_new_folder
 from ..extras import require
 from ..pipeline.lookup import recognizer
-from .exclusion import is_excluded
+from .exclusion import annotated_ids, is_excluded
 from .ranking import Options, check_options, rank_texts
 from .selection import Selection, Unit, until_enough, within_budget
 from .tasks import check_tool, write_tasks
@@ -54,6 +54,7 @@ def suggest(
     options: Options = Options(),  # noqa: B008
     settings: Settings = Settings(),  # noqa: B008
     *,
+    exclude: Sequence[Path] = (),
     tool: str = "jsonl",
     workers: int = 0,
     gpu_ids: Sequence[int] = (),
@@ -68,6 +69,7 @@ def suggest(
         output: New folder for "tasks", the most valuable first; "sample", the random ones;
             errors.jsonl, the documents that could not be read or scored; and summary.json.
         settings: How documents are read and predicted.
+        exclude: Corpora, .spacy files or folders of them: what they answer is left out.
         tool: The format of the tasks, one of `TOOLS`.
         workers: Processes, each with one thread and its own copy of the model; 0 chooses the
             number.
@@ -95,6 +97,10 @@ def suggest(
     sources = find_sources(inputs, locate(str(output))).sources
     check_text_column(sources[0], settings.text_column)
     selection, counts = options.selection(), Counter[str]()
+    if exclude:
+        nlp = load(model, -1, None)
+        ids = (annotated_ids(each, options.unit, nlp, options.component) for each in exclude)
+        options = options._replace(exclude=options.exclude.union(*ids))
     work = partial(_rank_shard, model=model, settings=settings, options=options)
     total, began = sum(source.size for source in sources), monotonic()
     size = 0

@@ -7,13 +7,14 @@ import typer
 
 from ..atomic import atomic_write
 from ..input_error import InputError
+from .options import Lang
 
 
 def init_config(
     out: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="Config file to write; - prints it.")
     ],
-    lang: Annotated[str, typer.Option(help="spaCy language code, such as en or vi.")] = "en",
+    lang: Lang = "en",
     transformer: Annotated[
         str | None,
         typer.Option(

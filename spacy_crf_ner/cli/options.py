@@ -6,14 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
-# The error, and the private helper of `spacy train` that raises it.
 from click import UsageError
 
 from ..input_error import InputError
 
 DTYPE_NAMES = "auto|fp32|bf16|fp16|int8"
-TOOLS = "prodigy|label-studio|doccano|jsonl"  # of active_learning
 
 
 def _known_dtype(value: str | None) -> str | None:
@@ -56,7 +53,12 @@ Resume = Annotated[
     bool, typer.Option("--resume", help="Continue an earlier run, and keep what is finished.")
 ]
 Restart = Annotated[bool, typer.Option("--restart", help="Remove the output of an earlier run.")]
-Lang = Annotated[str, typer.Option(help="Language of the tokenizer.")]
+Lang = Annotated[str, typer.Option(help="Language code of spaCy, such as en or vi.")]
+Seed = Annotated[int, typer.Option(help="Seed of what is drawn at random.")]
+Tool = Annotated[
+    str,
+    typer.Option(metavar="prodigy|label-studio|doccano|jsonl", help="The tool to annotate with."),
+]
 Repair = Annotated[
     bool,
     typer.Option("--repair", help="Fix mistakes, leave out what cannot be fixed, count both."),

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from ..atomic import check_new_folder
-from .options import TOOLS, Component, GoldCorpus, GpuId, Model
+from .options import Component, GoldCorpus, GpuId, Model, Seed, Tool
 
 CALIBRATED = (
     "Each document was predicted by a pipeline that was trained on the other {folds} of the "
@@ -32,11 +32,8 @@ def review(
         ),
     ] = 5,
     n: Annotated[int, typer.Option(min=1, help="Number of documents for the tasks.")] = 200,
-    tool: Annotated[
-        str,
-        typer.Option("--tool", metavar=TOOLS, help="The tool to correct with."),
-    ] = "jsonl",
-    seed: Annotated[int, typer.Option(help="Seed of the folds.")] = 0,
+    tool: Tool = "jsonl",
+    seed: Seed = 0,
     gpu_id: GpuId = -1,
     component: Component = None,
 ) -> None:

@@ -5,17 +5,18 @@ from typing import Annotated
 
 import typer
 
-from .console import annotation_progress
+from .console import annotation_progress, print_summary
 from .options import (
-    TOOLS,
     Component,
     DocPerFile,
     Dtype,
     GpuIds,
     IDField,
     Model,
+    Seed,
     TextField,
     Texts,
+    Tool,
     Workers,
     gpu_numbers,
 )
@@ -31,10 +32,7 @@ def suggest(
         str,
         typer.Option(metavar="docs|sentences|spans", help="What a task is about."),
     ] = "docs",
-    tool: Annotated[
-        str,
-        typer.Option("--tool", metavar=TOOLS, help="The tool to annotate with."),
-    ] = "jsonl",
+    tool: Tool = "jsonl",
     strategy: Annotated[
         str,
         typer.Option(metavar="entropy|errors|random", help="How tasks are ranked."),
@@ -56,7 +54,7 @@ def suggest(
             metavar="SHARE", help="Share of the tasks that are a random sample, for evaluation."
         ),
     ] = 0.1,
-    seed: Annotated[int, typer.Option(help="Seed of the random sample.")] = 0,
+    seed: Seed = 0,
     exclude: Annotated[
         list[Path] | None,
         typer.Option(
@@ -115,14 +113,10 @@ def suggest(
       spacy-crf-ner suggest training/model-best texts/ tasks --tool prodigy
       spacy-crf-ner suggest model texts/ questions --unit spans --n 500
     """
-    import srsly
-
     leave_out_torch_if_exported(model, dtype)
     from .. import active_learning
-    from ..active_learning.exclusion import annotated_ids
     from ..active_learning.ranking import MIN_TOKENS
     from ..annotate import Settings
-    from ..pipeline.load import load
 
     settings = Settings(
         text_column=text_column,
@@ -130,15 +124,9 @@ def suggest(
         doc_per_file=doc_per_file,
         dtype=dtype,
     )
-    known: set[str] = set()
-    if exclude:
-        nlp = load(model)
-        for corpus in exclude:
-            known.update(annotated_ids(corpus, unit, nlp, component))
     options = active_learning.Options(
-        n, unit, strategy, budget, max_per_surface, random_share, seed, frozenset(known), component
+        n, unit, strategy, budget, max_per_surface, random_share, seed, component=component
     )
-    gpu_ids = gpu_numbers(gpu_id)
     with annotation_progress("Scoring") as on_progress:
         summary = active_learning.suggest(
             model,
@@ -146,12 +134,12 @@ def suggest(
             output,
             options,
             settings,
+            exclude=exclude or (),
             tool=tool,
             workers=workers,
-            gpu_ids=gpu_ids,
+            gpu_ids=gpu_numbers(gpu_id),
             on_progress=on_progress,
         )
-    typer.echo(srsly.json_dumps(summary, indent=2))
     if summary["tasks"] and summary["median_tokens"] < MIN_TOKENS:
         typer.echo(
             f"Warning: half of the tasks have fewer than {MIN_TOKENS} tokens, so little that it is "
@@ -166,5 +154,4 @@ def suggest(
             "uncertain span has the text of another. Use a larger number, or 0 for no limit.",
             err=True,
         )
-    if summary["errors"]:
-        raise typer.Exit(2)
+    print_summary(summary)

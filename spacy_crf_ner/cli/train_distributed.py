@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-# A private helper of `spacy train`.
-from .options import Code, ConfigFile, config_overrides
+from .options import Code, ConfigFile, Resume, config_overrides
 
 
 def train_distributed(
@@ -16,9 +15,7 @@ def train_distributed(
         Path | None, typer.Option("--output", "-o", help="Folder of the trained pipelines.")
     ] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Use one GPU per process.")] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the training in the output folder.")
-    ] = False,
+    resume: Resume = False,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Minutes that a process waits for another one.")
     ] = 30,

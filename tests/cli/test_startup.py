@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from spacy_crf_ner import active_learning, data
 from spacy_crf_ner.cli import app, startup
-from spacy_crf_ner.cli.options import TOOLS
 from spacy_crf_ner.training.init_config import PURPOSES
 
 ONNX = '[components.ner]\nfactory = "crf_ner"\n[components.ner.model]\n'
@@ -61,7 +60,6 @@ def test_default_of_train_distributed_is_that_of_the_function():
 
     found = get_command(app).get_command(None, "train-distributed")
     assert [each.default for each in found.params if each.name == "timeout"] == [TIMEOUT]
-    assert TOOLS.split("|") == [*active_learning.TOOLS]
 
 
 @pytest.mark.parametrize(
