@@ -8,21 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.padding import Padding
-from rich.progress import track
 from rich.text import Text
 
 from ..input_error import InputError
-from .console import print_counts
+from .console import print_counts, tracked
 from .startup import leave_out_torch
 
 if TYPE_CHECKING:
-    from spacy.language import Language
     from spacy.tokens import Doc
 
     from .. import check as checking
-    from .. import data
 
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
@@ -99,9 +95,12 @@ def check(
         settings = settings._replace(spans_key=spans_key)
     nlp = data.blank_pipeline(lang or settings.lang)
     log = data.ConversionLog(spans_key=settings.spans_key)
-    train_docs = _read_docs(train, nlp, log)
-    dev_docs = None if dev is None else _read_docs(dev, nlp, log)
-    report = checking.check(train_docs, dev_docs, settings, max_examples)
+
+    def read(corpus: Path) -> "Iterable[Doc]":
+        total, docs = data.read_gold(corpus, nlp, log)
+        return tracked(docs, f"Reading {corpus}", total)
+
+    report = checking.check(read(train), None if dev is None else read(dev), settings, max_examples)
     for kind, number in sorted(log.counts.items()):
         typer.echo(f"{kind.replace('.', ' ').capitalize()}: {number}", err=True)
     if as_json:
@@ -113,22 +112,6 @@ def check(
         _print_findings(report)
     if report.of("error"):
         raise typer.Exit(1)
-
-
-def _read_docs(corpus: Path, nlp: "Language", log: "data.ConversionLog") -> "Iterable[Doc]":
-    """Read docs, with a progress bar on stderr."""
-    from .. import data
-
-    total, docs = data.read_gold(corpus, nlp, log)
-    console = Console(stderr=True)
-    return track(
-        docs,
-        escape(f"Reading {corpus}"),
-        total=total,
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
 
 
 def _overview(s: "checking.Statistics", overlapping: bool) -> dict[str, str]:

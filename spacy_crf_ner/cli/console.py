@@ -1,18 +1,20 @@
 """Terminal output: tables and progress bars."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, track
 from rich.table import Column, Table
 
 if TYPE_CHECKING:
     from .. import annotate, data
 
+Item = TypeVar("Item")
 MERGED = ("answers", "unchanged", "changed", "added")
 
 
@@ -73,6 +75,14 @@ def print_table(table: Table) -> None:
     for column in table.columns:
         column.overflow = "fold"
     Console(markup=False, emoji=False, highlight=False).print(table)
+
+
+def tracked(items: Iterable[Item], description: str, total: float | None = None) -> Iterable[Item]:
+    """Pass items on, with a progress bar on a terminal's stderr."""
+    console = Console(stderr=True)
+    return track(
+        items, escape(description), total, console=console, disable=not console.is_terminal
+    )
 
 
 def progress_callback(progress: Progress) -> Callable[[str, int, int | None], None]:

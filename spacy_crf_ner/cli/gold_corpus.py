@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.progress import track
 
 from ..input_error import InputError
+from .console import tracked
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -79,8 +78,7 @@ def annotate_examples(nlp: "Language", examples: "list[Example]") -> None:
     # Annotate copies: a doc may fail after some components have changed it.
     pairs = nlp.pipe(((eg.predicted.copy(), eg) for eg in examples), as_tuples=True)
     failed = len(examples)
-    console = Console(stderr=True)
-    for doc, eg in track(pairs, "Predicting", total=len(examples), console=console):
+    for doc, eg in tracked(pairs, "Predicting", len(examples)):
         eg.predicted = doc
         failed -= 1
     if failed:

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import track
 
+from .console import tracked
 from .options import Component, DocPerFile, Dtype, GpuId, IDField, Model, TextField, Texts
 from .startup import leave_out_torch_if_exported
 
@@ -54,7 +53,7 @@ def redact(
         labels=[each.strip() for each in labels.split(",")] if labels else None,
         component=component,
         gpu_id=gpu_id,
-        progress=lambda docs: track(docs, "Redacting", console=Console(stderr=True)),
+        progress=lambda docs: tracked(docs, "Redacting"),
     )
     typer.echo(f"Documents: {documents}")
     for label, count in replaced.most_common():
