@@ -4,10 +4,12 @@ The temperature is fitted to the likelihood of gold tags, Platt scaling to singl
 threshold of "max_expected_f" to docs without gold.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,6 @@ from spacy.training import Example, validate_examples
 from .. import crf
 from ..input_error import InputError
 from ..tags import TAG_MISSING
-from .component import Component
 from .decoding import label_thresholds
 from .encoding import Encoding, forbid_labels
 from .gold import count_entities, where_gold_is
@@ -26,6 +27,9 @@ from .network import BATCH_SIZE
 from .platt_scaling import UNCHANGED, PlattScaling, most_probable_scaling
 from .settings import CALIBRATION
 from .temperature_scaling import Batch, most_probable_temperature
+
+if TYPE_CHECKING:
+    from .crf_ner import CRFEntityRecognizer as Component
 
 LOWEST = 0.02  # of the posteriors that Platt scaling is fitted to
 BATCH_TOKENS = 10_000  # of annotations of one doc

@@ -1,13 +1,17 @@
 """Checks of the labels, keys and stored results of training of a component."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spacy.language import Language
 
 from ..input_error import InputError
-from .component import Component
 from .gold import where_gold_is
+
+if TYPE_CHECKING:
+    from .crf_ner import CRFEntityRecognizer
 
 
 def check_encoding(name: str, overlap: bool, max_nesting: int) -> None:
@@ -40,7 +44,7 @@ def check_label(name: str, label: Any) -> None:
         )
 
 
-def check_labels(pipe: Component, labels: Sequence[str]) -> None:
+def check_labels(pipe: CRFEntityRecognizer, labels: Sequence[str]) -> None:
     """Raise InputError for no labels to train on, and for settings that name others."""
     if not labels:
         raise InputError(
@@ -50,7 +54,7 @@ def check_labels(pipe: Component, labels: Sequence[str]) -> None:
     check_known_labels(pipe, labels)
 
 
-def check_known_labels(pipe: Component, labels: Sequence[str]) -> None:
+def check_known_labels(pipe: CRFEntityRecognizer, labels: Sequence[str]) -> None:
     """Raise InputError for a threshold or a disabled label that is not among these labels."""
     check_known(pipe.name, "thresholds", [*pipe.thresholds, *pipe.candidate_thresholds], labels)
     check_known(pipe.name, "disabled_labels", pipe.disabled_labels, labels)

@@ -1,23 +1,28 @@
 """From the posterior distribution of docs to their predictions, by the settings of a component."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from itertools import compress
+from typing import TYPE_CHECKING
 
 import numpy as np
 from spacy.tokens import Doc, Span
 
 from ..tags import SpanOffsets
 from .annotation import Prediction
-from .component import Component
 from .interval_scheduling import Candidate, best_disjoint_excluding
 
+if TYPE_CHECKING:
+    from .crf_ner import CRFEntityRecognizer
 
-def label_thresholds(pipe: Component) -> dict[str, float]:
+
+def label_thresholds(pipe: CRFEntityRecognizer) -> dict[str, float]:
     """Return the lowest probability of an entity of each label."""
     return {label: pipe.thresholds.get(label, pipe.threshold) for label in pipe.labels}
 
 
-def decode(pipe: Component, docs: Sequence[Doc]) -> list[Prediction]:
+def decode(pipe: CRFEntityRecognizer, docs: Sequence[Doc]) -> list[Prediction]:
     """Find the entities of docs and their probabilities, and the candidates if they are asked for.
 
     Raises:

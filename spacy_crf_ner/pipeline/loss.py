@@ -1,20 +1,25 @@
 """The losses of a component: against gold entities, teachers, and its own earlier model."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from spacy.training import Example
 
 from .. import crf
 from ..crf import Chain
-from .component import Component
 from .distill_targets import DistillTarget, mixture_counts
 from .encoding import forbid_labels
 from .network import check_potentials, is_constrained
 
+if TYPE_CHECKING:
+    from .crf_ner import CRFEntityRecognizer
+
 
 def gold_loss(
-    pipe: Component,
+    pipe: CRFEntityRecognizer,
     examples: Sequence[Example],
     scores: Chain,
     targets: Sequence[DistillTarget],
@@ -59,7 +64,7 @@ def gold_loss(
 
 
 def rehearsal_loss(
-    pipe: Component, teacher: Chain, scores: Chain, left_out: Collection[str]
+    pipe: CRFEntityRecognizer, teacher: Chain, scores: Chain, left_out: Collection[str]
 ) -> tuple[float, Chain]:
     """Compute the Kullback-Leibler divergence of a model from its earlier state.
 

@@ -3,9 +3,11 @@
 Axes: N tokens of a batch, C tags.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from spacy.tokens import Doc
@@ -14,9 +16,11 @@ from thinc.api import Model
 from ..crf import Chain
 from ..extras import required
 from ..input_error import InputError
-from .component import Component
 from .listeners import check_attributes, check_features
 from .spacy_internals import listeners
+
+if TYPE_CHECKING:
+    from .crf_ner import CRFEntityRecognizer
 
 # Chain, and the callback for their gradient.
 Started = tuple[Chain, Callable[[Chain], Any]]
@@ -24,7 +28,7 @@ Started = tuple[Chain, Callable[[Chain], Any]]
 BATCH_SIZE = 64  # docs per batch, if all are in memory
 
 
-def compute_potentials(pipe: Component, docs: Sequence[Doc]) -> Chain:
+def compute_potentials(pipe: CRFEntityRecognizer, docs: Sequence[Doc]) -> Chain:
     """Compute the potentials of docs; if there is no token, only the transitions.
 
     Raises:
@@ -47,7 +51,7 @@ def compute_potentials(pipe: Component, docs: Sequence[Doc]) -> Chain:
 class ComputedPotentials:
     """The potentials of docs in memory, see `computed_once`."""
 
-    def __init__(self, pipe: Component) -> None:
+    def __init__(self, pipe: CRFEntityRecognizer) -> None:
         self._pipe = pipe
         # By the id and the tokens of each doc. The docs are kept too: others would get their ids.
         self._found: dict[tuple[int, int], tuple[Doc, Chain]] = {}
@@ -68,7 +72,7 @@ class ComputedPotentials:
 
 
 @contextmanager
-def computed_once(pipe: Component) -> Iterator[None]:
+def computed_once(pipe: CRFEntityRecognizer) -> Iterator[None]:
     """Run the network of a component once for each doc, whatever is asked about it.
 
     Neither the docs, except for their entities, nor the weights may change meanwhile.
@@ -122,7 +126,7 @@ def check_savable(pipes: Iterable[tuple[str, Any]]) -> None:
             check_savable(name, pipe.model)
 
 
-def check_potentials(pipe: Component, docs: Sequence[Doc], potentials: Chain) -> None:
+def check_potentials(pipe: CRFEntityRecognizer, docs: Sequence[Doc], potentials: Chain) -> None:
     """Raise InputError for potentials that are not finite or do not match the labels."""
     trained = pipe.cfg.get("encoding", [False, 1])
     if trained != [pipe.overlap, pipe.max_nesting]:

@@ -3,9 +3,11 @@
 They change neither docs nor weights.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +15,13 @@ from spacy.tokens import Doc, Span
 
 from ..input_error import InputError
 from ..tags import SpanOffsets
-from .component import Component
 from .distill_targets import Teacher
 from .interval_scheduling import Candidate
 from .network import BATCH_SIZE
 from .posterior import Trellis
+
+if TYPE_CHECKING:
+    from .crf_ner import CRFEntityRecognizer
 
 PADDED_TOKENS = 16_384  # the most tokens of a batch, with padding
 
@@ -85,7 +89,7 @@ class Uncertainty(NamedTuple):
     log_odds: float
 
 
-def nbest(pipe: Component, docs: Iterable[Doc], n: int) -> list[list[Labeling]]:
+def nbest(pipe: CRFEntityRecognizer, docs: Iterable[Doc], n: int) -> list[list[Labeling]]:
     """Find the n most probable labelings of each doc, fewer where fewer are legal.
 
     Returns:
@@ -105,7 +109,7 @@ def nbest(pipe: Component, docs: Iterable[Doc], n: int) -> list[list[Labeling]]:
     return result
 
 
-def prediction_sets(pipe: Component, docs: Iterable[Doc]) -> list[list[Labeling]]:
+def prediction_sets(pipe: CRFEntityRecognizer, docs: Iterable[Doc]) -> list[list[Labeling]]:
     """Find the most probable labelings of each doc, among which the right one lies.
 
     Returns:
@@ -140,7 +144,9 @@ def prediction_sets(pipe: Component, docs: Iterable[Doc]) -> list[list[Labeling]
     return [found for batch in batches for found in _labelings_above(pipe, batch, lowest)]
 
 
-def _labelings_above(pipe: Component, docs: Sequence[Doc], lowest: float) -> list[list[Labeling]]:
+def _labelings_above(
+    pipe: CRFEntityRecognizer, docs: Sequence[Doc], lowest: float
+) -> list[list[Labeling]]:
     """Find the labelings of docs with at least this log probability; at least one of each."""
     sets: list[list[Labeling]] = [[] for _ in docs]
     left, n = [*range(len(docs))], 4
@@ -155,7 +161,7 @@ def _labelings_above(pipe: Component, docs: Sequence[Doc], lowest: float) -> lis
 
 
 def span_posteriors(
-    pipe: Component, docs: Iterable[Doc], spans: Iterable[Iterable[Span]]
+    pipe: CRFEntityRecognizer, docs: Iterable[Doc], spans: Iterable[Iterable[Span]]
 ) -> list[list[float]]:
     """Compute for each span of each doc the probability that it is an entity of its label.
 
@@ -185,7 +191,7 @@ def span_posteriors(
     return found
 
 
-def _offsets(pipe: Component, doc: Doc, spans: Iterable[Span]) -> list[SpanOffsets]:
+def _offsets(pipe: CRFEntityRecognizer, doc: Doc, spans: Iterable[Span]) -> list[SpanOffsets]:
     """Return spans as first token, end and label in a doc; raise InputError for impossible ones."""
     asked = []
     for span in spans:
@@ -210,7 +216,7 @@ def _offsets(pipe: Component, doc: Doc, spans: Iterable[Span]) -> list[SpanOffse
 
 
 def uncertainty(
-    pipe: Component, docs: Iterable[Doc], lowest: float, log_odds: bool
+    pipe: CRFEntityRecognizer, docs: Iterable[Doc], lowest: float, log_odds: bool
 ) -> list[Uncertainty]:
     """Measure how uncertain the model is about each doc; preset entities are not counted.
 
@@ -238,7 +244,7 @@ def uncertainty(
     return [Uncertainty(len(doc), *of_doc) for doc, of_doc in zip(docs, columns)]
 
 
-def trellis(pipe: Component, doc: Doc, label: str | None) -> Trellis:
+def trellis(pipe: CRFEntityRecognizer, doc: Doc, label: str | None) -> Trellis:
     """Show how Viterbi decoding finds the tags of a doc: scores, back-pointers and path.
 
     Args:
@@ -253,7 +259,7 @@ def trellis(pipe: Component, doc: Doc, label: str | None) -> Trellis:
     return pipe.posterior([doc]).trellis(0, *chain)
 
 
-def transitions(pipe: Component) -> Transitions:
+def transitions(pipe: CRFEntityRecognizer) -> Transitions:
     """Copy the transition scores of the model, not divided by the temperature.
 
     Raises:
@@ -266,7 +272,7 @@ def transitions(pipe: Component) -> Transitions:
 
 
 def teacher_scores(
-    pipe: Component, docs: Sequence[Doc]
+    pipe: CRFEntityRecognizer, docs: Sequence[Doc]
 ) -> tuple[Teacher, list[NDArray[np.float32]]]:
     """Compute what a student learns from: the scores of the tags, at the fitted temperature.
 

@@ -5,17 +5,21 @@ config that it replaced. When the component is loaded, the change applies if the
 that value; any other value in the config overrides it.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Mapping
 from math import inf, isfinite
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from thinc.api import Config
 
 from ..input_error import InputError
 from .annotated_labels import KEY as ANNOTATED
-from .component import Component
+
+if TYPE_CHECKING:
+    from .crf_ner import CRFEntityRecognizer
 
 DEFAULT_MODEL = """
 [model]
@@ -148,19 +152,19 @@ def _to_python(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def current_settings(pipe: Component) -> dict[str, Any]:
+def current_settings(pipe: CRFEntityRecognizer) -> dict[str, Any]:
     """Return the present values of all settings, by name."""
     return {name: getattr(pipe, name) for name in SETTINGS}
 
 
-def copy_settings(source: Component, target: Component) -> None:
+def copy_settings(source: CRFEntityRecognizer, target: CRFEntityRecognizer) -> None:
     """Give a component the settings of another one, except what is fitted to its weights."""
     for name, value in current_settings(source).items():
         if name != "f_score_threshold":
             setattr(target, name, value)
 
 
-def save(pipe: Component, config: Mapping[str, Any]) -> None:
+def save(pipe: CRFEntityRecognizer, config: Mapping[str, Any]) -> None:
     """Write fits and changed settings to the `cfg` of a component.
 
     A change has the value of the config and the present one, as JSON texts: spaCy would save
@@ -200,7 +204,7 @@ def with_changes(config: Mapping[str, Any], cfg: Mapping[str, Any]) -> dict[str,
     return settings
 
 
-def restore(pipe: Component, config: Mapping[str, Any]) -> None:
+def restore(pipe: CRFEntityRecognizer, config: Mapping[str, Any]) -> None:
     """Set fits and settings of a component to what `save` wrote to the `cfg` that it has loaded.
 
     Args:

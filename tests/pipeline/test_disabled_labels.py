@@ -23,8 +23,7 @@ from posteriors import read
 from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.calibration import log_likelihoods, log_likelihoods_of
-from spacy_crf_ner.pipeline.flat_encoding import FlatEncoding
-from spacy_crf_ner.pipeline.label_encoding import LabelEncoding
+from spacy_crf_ner.pipeline.encoding import Encoding, LabelEncoding
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED
 from spacy_crf_ner.pipeline.temperature_scaling import VARIANCE
 
@@ -44,7 +43,7 @@ def random_potentials(C: int) -> Chain:
 
 def enumerated(scheme: str, potentials: Chain, doc: int, temperature: float) -> Labelings:
     """Sum over all legal tag sequences of a doc without a tag of a disabled label."""
-    chain = FlatEncoding(scheme, LABELS, "ner").scheme
+    chain = Encoding(scheme, LABELS, "ner").scheme
     begin, T = sum(LENGTHS[:doc]), LENGTHS[doc]
     tensors = enumeration.tensors(potentials)
     paths, scores = enumeration.scored_paths(tensors[0][begin : begin + T], *tensors[1:])
@@ -63,7 +62,7 @@ def enumerated(scheme: str, potentials: Chain, doc: int, temperature: float) -> 
 def test_flat_posterior_matches_enumeration_without_disabled_labels(
     scheme: str, temperature: float
 ) -> None:
-    chains = FlatEncoding(scheme, LABELS, "ner")
+    chains = Encoding(scheme, LABELS, "ner")
     potentials = random_potentials(len(chains.tags.tags))
     docs = [Doc(Vocab(), words=["a"] * T) for T in LENGTHS]
     posterior = chains.posterior(docs, potentials, False, temperature, UNCHANGED, OFF)

@@ -25,8 +25,8 @@ from posteriors import read
 from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.calibration import log_likelihoods
+from spacy_crf_ner.pipeline.encoding import LabelEncoding
 from spacy_crf_ner.pipeline.interval_scheduling import nesting_levels
-from spacy_crf_ner.pipeline.label_encoding import LabelEncoding
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED, PlattScaling
 from spacy_crf_ner.tags import TagScheme
 
