@@ -24,10 +24,7 @@ def find_docbins(path: Path) -> list[Path]:
     """Return the .spacy files of a folder, ordered by name; for a file, return only this file.
 
     As in `spacy train`, links are followed, and names that begin with a dot are skipped; but a link
-    to a folder that it is in is not followed.
-
-    Raises:
-        CorpusError: For a folder without .spacy files.
+    to a folder that it is in is not followed. CorpusError for a folder without .spacy files.
     """
     if not path.is_dir():
         return [path]
@@ -51,17 +48,10 @@ def _is_hidden(path: Path) -> bool:
 
 
 def read_docbin(path: Path, vocab: Vocab) -> tuple[int, Iterator[Doc]]:
-    """Open a .spacy file, or all .spacy files of a folder in the order of their names.
+    """Open a .spacy file, or all of a folder by name; return the number of docs, and the docs.
 
     spaCy's `Corpus` skips docs without tokens; this function does not. Packed docs stay in memory;
     each Doc is made when the iterator reaches it.
-
-    Args:
-        path: File or folder.
-        vocab: Vocab that the docs share.
-
-    Returns:
-        The number of docs, and an iterator over them.
 
     Raises:
         CorpusError: For a folder without .spacy files and, also from the iterator, for a file in
@@ -126,7 +116,6 @@ def _docs(files: list[Path], bins: list[DocBin], vocab: Vocab) -> Iterator[Doc]:
 
 @contextmanager
 def _naming(where: str) -> Iterator[None]:
-    """Convert an error of the data to a CorpusError with its place."""
     try:
         yield
     except (MemoryError, OSError):

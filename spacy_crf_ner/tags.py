@@ -165,9 +165,6 @@ class TagScheme:
 
         Returns:
             (W, C), over the entity and the token on either side.
-
-        Raises:
-            KeyError: For a label that is not in the scheme.
         """
         (tags,) = self.encode(np.array([self.numbers[label]]), np.array([end - start]))
         first, last = max(start - 1, 0), min(end + 1, T)
@@ -189,9 +186,6 @@ class TagScheme:
 
         Returns:
             (R, W, C), the sequences as R disjoint sets.
-
-        Raises:
-            KeyError: For a label that is not in the scheme.
         """
         if label == self.tags[TAG_OUTSIDE] and label not in self.labels:
             outside = np.arange(len(self.tags)) == TAG_OUTSIDE
@@ -204,9 +198,6 @@ class TagScheme:
         """Convert BILUO tags, as spaCy's `Example.get_aligned_ner` gives them, to tag ids: (T,).
 
         None or "-", which stand for a missing annotation, become TAG_MISSING.
-
-        Raises:
-            KeyError: For a tag of a label that is not in the scheme.
         """
         ids = self._ids_of_biluo
         return np.fromiter((ids[tag] for tag in biluo), dtype=np.int64, count=len(biluo))

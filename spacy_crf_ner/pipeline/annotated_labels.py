@@ -24,8 +24,6 @@ def mark_annotated_labels(doc: Doc, labels: Iterable[str], key: str | None = Non
     """Mark a gold doc as annotated with these labels, and with no others.
 
     Args:
-        doc: The gold doc.
-        labels: The labels that it annotates.
         key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
 
     Raises:
@@ -80,12 +78,10 @@ def unannotated(eg: Example, labels: Sequence[str], overlapping: bool = False) -
     """Find the predicted tokens where gold does not say whether they are in an entity.
 
     Args:
-        eg: The example.
-        labels: L labels.
         overlapping: Whether entities overlap. If not, a token of a gold entity is in no other.
 
     Returns:
-        bool (T, L).
+        bool (T, L) for L labels.
     """
     if KEY not in eg.reference.spans:
         return np.zeros((len(eg.predicted), len(labels)), dtype=bool)
@@ -99,10 +95,7 @@ def unannotated(eg: Example, labels: Sequence[str], overlapping: bool = False) -
 
 
 def ambiguous_tags(examples: Sequence[Example], scheme: TagScheme) -> NDArray[np.bool_] | None:
-    """Find the tags that "outside" may stand for at the N predicted tokens: (N, C); None for none.
-
-    C is the number of tags. The tag "O" is not among them.
-    """
+    """Find the tags but "O" that "outside" may stand for at the N tokens: (N, C); None for none."""
     if not any(KEY in eg.reference.spans for eg in examples):
         return None
     by_label = np.concatenate([unannotated(eg, scheme.labels) for eg in examples])

@@ -76,8 +76,6 @@ def annotate(
     """Set the predicted entities; other tokens without annotation become outside.
 
     Args:
-        doc: The doc to annotate.
-        prediction: What to set.
         overwrite: Whether to replace preset entities.
         confidence: Whether to set `ent._.confidence`.
         spans_key: The key of `doc.spans` for candidates or overlapping entities; None for none.

@@ -15,13 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_encoding(name: str, overlap: bool, max_nesting: int) -> None:
-    """Raise InputError for a max_nesting below 1, and for more than 1 without overlap.
-
-    Args:
-        name: The name of the component, for messages.
-        overlap: Whether entities of different labels may overlap.
-        max_nesting: The number of chains of each label.
-    """
+    """Raise InputError for a max_nesting below 1, and for more than 1 without overlap."""
     if max_nesting < 1 or (max_nesting > 1 and not overlap):
         raise InputError(
             f"[{name}] max_nesting: expected 1 or more, and 1 without overlap, got "
@@ -30,12 +24,7 @@ def check_encoding(name: str, overlap: bool, max_nesting: int) -> None:
 
 
 def check_label(name: str, label: Any) -> None:
-    """Raise InputError for what cannot be a label.
-
-    Args:
-        name: The name of the component, for messages.
-        label: The label to add.
-    """
+    """Raise InputError for what cannot be a label."""
     if not isinstance(label, str) or not label:
         raise InputError(f"[{name}] label: expected a non-empty string, got {label!r}.")
     if label.startswith("!"):  # spaCy's mark of negative spans
@@ -61,14 +50,7 @@ def check_known_labels(pipe: CRFEntityRecognizer, labels: Sequence[str]) -> None
 
 
 def check_known(name: str, setting: str, given: Iterable[str], labels: Iterable[str]) -> None:
-    """Raise InputError for a label in a setting that is not among these.
-
-    Args:
-        name: The name of the component, for messages.
-        setting: The name of the setting.
-        given: The labels in it.
-        labels: The labels that exist.
-    """
+    """Raise InputError for a label in a setting that is not among these."""
     unknown = [label for label in given if label not in labels]
     if unknown:
         raise InputError(
@@ -78,14 +60,7 @@ def check_known(name: str, setting: str, given: Iterable[str], labels: Iterable[
 
 
 def check_own_key(nlp: Language, pipe: Any, key: str | None, kind: type = object) -> None:
-    """Raise InputError if another component writes to `doc.spans[key]` too.
-
-    Args:
-        nlp: The pipeline.
-        pipe: The component that writes there.
-        key: The key; None for none.
-        kind: The type of the components that may not write there.
-    """
+    """Raise InputError if another component, of a type, writes to `doc.spans[key]` too."""
     for name, other in nlp.pipeline if key is not None else ():
         written = [getattr(other, each, None) for each in ("entities_key", "spans_key", "key")]
         written += [getattr(other, "cfg", {}).get("spans_key")]  # of a span_finder

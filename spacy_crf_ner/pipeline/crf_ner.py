@@ -9,6 +9,7 @@ from spacy.language import Language
 from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc, Span
 from spacy.training import Example, validate_examples, validate_get_examples
+from spacy.util import check_lexeme_norms
 from thinc.api import Model, Optimizer, set_dropout_rate
 
 from ..crf import Chain
@@ -27,7 +28,6 @@ from .loss import gold_loss, rehearsal_loss
 from .platt_scaling import PlattScaling
 from .posterior import Trellis
 from .seen_texts import SeenTexts
-from .spacy_internals import check_lexeme_norms
 
 
 @Language.factory(
@@ -225,7 +225,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         """
         check_trainable(self.model)
         validate_get_examples(get_examples, "CRFEntityRecognizer.initialize")
-        check_lexeme_norms(self.vocab, self.name)
+        check_lexeme_norms(self.vocab, self.name)  # type: ignore[no-untyped-call]
         if nlp is not None:
             listeners.check_upstream(self, nlp)
             checks.check_own_key(nlp, self, self.entities_key)

@@ -11,7 +11,7 @@ from spacy.tokens import Doc, Span
 
 from ..tags import SpanOffsets
 from .annotation import Prediction
-from .interval_scheduling import Candidate, best_disjoint_excluding
+from .interval_scheduling import Candidate, best_disjoint
 
 if TYPE_CHECKING:
     from .crf_ner import CRFEntityRecognizer
@@ -23,12 +23,7 @@ def label_thresholds(pipe: CRFEntityRecognizer) -> dict[str, float]:
 
 
 def decode(pipe: CRFEntityRecognizer, docs: Sequence[Doc]) -> list[Prediction]:
-    """Find the entities of docs and their probabilities, and the candidates if they are asked for.
-
-    Raises:
-        InputError: For docs that lack the features of an upstream component, for features that are
-            not finite, and if the model's tags do not match the labels.
-    """
+    """Find the entities of docs, their probabilities, and candidates if they are asked for."""
     encoding, thresholds = pipe.encoding, label_thresholds(pipe)
     posterior = pipe.posterior(docs)
     if pipe.decode == "max_expected_f":
@@ -63,5 +58,8 @@ def _with_disjoint(
 ) -> Prediction:
     """Put overlapping entities of a doc into `doc.spans`, and the best disjoint into `doc.ents`."""
     overlapping = list(zip(spans, probabilities))
-    ents = best_disjoint_excluding(overlapping, kept)
+    taken = {i for span in kept for i in range(span.start, span.end)}
+    ents = best_disjoint(
+        (each for each in overlapping if taken.isdisjoint(range(*each[0][:2]))), 0.0
+    )
     return Prediction([span for span, _ in ents], [p for _, p in ents], overlapping)

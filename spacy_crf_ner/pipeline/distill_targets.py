@@ -108,9 +108,6 @@ class DistillTarget(NamedTuple):
 def distill_targets(examples: Sequence[Example], name: str) -> list[DistillTarget]:
     """Return the targets of examples; none if no gold doc has one.
 
-    Args:
-        name: The name of the component, for messages.
-
     Raises:
         InputError: For targets that only some docs have, or of other kinds of teachers, and for one
             that does not have a row for each token.
@@ -146,11 +143,6 @@ def mixture_counts(
     """Compute the expected counts of the student's tags under the mixture of the teachers.
 
     Tags of another scheme are mapped by way of BILUO, which can express what each scheme can.
-
-    Args:
-        targets: What the teachers of each doc say.
-        student: The encoding of the student.
-        encoding_of: Returns the encoding of labels in a tag scheme.
     """
     parts = []
     for k, teacher in enumerate(targets[0].teachers):

@@ -27,24 +27,13 @@ def gold_entities(gold: Doc, key: str | None) -> Sequence[Span]:
 def count_entities(
     examples: Iterable[Example], key: str | None, excluded: Collection[str] = ()
 ) -> int:
-    """Count the gold entities of labels that are not excluded.
-
-    Args:
-        examples: The examples.
-        key: The key of overlapping gold entities in `doc.spans`; None for those in `doc.ents`.
-        excluded: Labels.
-    """
+    """Count the gold entities of labels that are not excluded; see `gold_entities` for the key."""
     golds = (gold_entities(eg.reference, key) for eg in examples)
     return sum(ent.label_ not in excluded for ents in golds for ent in ents)
 
 
 def learnable_labels(examples: Iterable[Example], key: str | None) -> set[str]:
-    """Find the labels of gold entities that align with the predicted tokens.
-
-    Args:
-        examples: The examples.
-        key: The key of overlapping gold entities in `doc.spans`; None for those in `doc.ents`.
-    """
+    """Find the labels of gold entities that align with the predicted tokens."""
     return {
         ent.label_
         for eg in examples
@@ -54,25 +43,16 @@ def learnable_labels(examples: Iterable[Example], key: str | None) -> set[str]:
 
 
 def where_gold_is(key: str | None) -> str:
-    """Return the advice for a corpus without gold entities; `key` is a key of `doc.spans`."""
+    """Return the advice for a corpus without gold entities."""
     return f"Check that the corpus has doc.ents{f' or doc.spans[{key!r}]' if key else ''}"
 
 
 def collect_labels(
     examples: Iterable[Example], name: str, negative_key: str | None, key: str | None = None
 ) -> list[str]:
-    """Read all examples once, and check that their entities can be learned.
+    """Return the labels of all examples, sorted; check that their entities can be learned.
 
     Warns about entities and negative spans that do not align with the predicted tokens.
-
-    Args:
-        examples: All examples.
-        name: The name of the component, for messages.
-        negative_key: The key of the negative spans in `doc.spans` of gold docs; None for none.
-        key: The key of overlapping gold entities in `doc.spans`; None for those in `doc.ents`.
-
-    Returns:
-        The labels in alphabetical order.
 
     Raises:
         InputError: For an entity that begins or ends with whitespace, or whose label begins with
@@ -165,13 +145,10 @@ def fix_boundaries(
     have any tag but those.
 
     Args:
-        gold: Tag ids (N,) of the tokens of several docs or chains, -1 where missing.
+        gold: Tag ids (N,), -1 where missing.
         ambiguous: bool (N, C), the tags that "outside" may stand for; None for none.
         lengths: The tokens of each doc or chain.
         scheme: The tag scheme, of C tags.
-
-    Returns:
-        The changed `gold` and `ambiguous`.
     """
     missing, entity = gold < 0, gold > TAG_OUTSIDE
     if (scheme.extensions[1] < 0).all() or (ambiguous is None and not missing.any()):
@@ -193,18 +170,12 @@ def fix_boundaries(
 def aligned_negatives(
     eg: Example, key: str | None, labels: Sequence[str], name: str, entities_key: str | None = None
 ) -> Sequence[Span]:
-    """Find the negative spans of an example that align with its predicted tokens.
+    """Find the spans of `doc.spans[key]` of gold that align with the predicted tokens.
 
-    Args:
-        eg: The example.
-        key: The key of the spans in `doc.spans` of the gold doc; None for none. A span is not an
-            entity of its label, or of any label if it is empty.
-        labels: The labels that it may have.
-        name: The name of the component, for messages.
-        entities_key: The key of overlapping gold entities in `doc.spans`; None for `doc.ents`.
+    A span is not an entity of its label, or of any label if it is empty.
 
     Raises:
-        InputError: For another label, and for a span that is a gold entity.
+        InputError: For a label that is not among these, and for a span that is a gold entity.
     """
     spans = _negatives(eg, key)
     for span in spans:
@@ -259,7 +230,6 @@ def check_text(ents: Sequence[Span], name: str) -> Sequence[Span]:
 
 
 def _where(ent: Span) -> str:
-    """Describe an entity in a message."""
     return (
         f"entity {ent.text[:60]!r} ({ent.label_}, characters {ent.start_char}:{ent.end_char}) "
         f"in the doc {ent.doc.text[:60]!r}"

@@ -4,39 +4,17 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from spacy.tokens import Span
-
 from ..tags import SpanOffsets
 
 Candidate = tuple[SpanOffsets, float]
 
 
-def best_disjoint_excluding(
-    candidates: Iterable[Candidate], kept: Iterable[Span]
-) -> list[Candidate]:
-    """Choose disjoint spans with the largest sum of probability, none of which overlaps one kept.
-
-    Returns:
-        The chosen spans, in order.
-    """
-    taken = {i for span in kept for i in range(span.start, span.end)}
-    free = (each for each in candidates if taken.isdisjoint(range(*each[0][:2])))
-    return best_disjoint(free, 0.0)
-
-
 def best_disjoint(candidates: Iterable[Candidate], threshold: float) -> list[Candidate]:
-    """Choose disjoint spans with the largest sum of probability minus threshold.
+    """Choose disjoint spans, in order, with the largest sum of probability minus threshold.
 
     Spans chosen this way have the highest expected F-beta if the threshold is F / (1 + beta^2),
     F the value reached. Source: Kleinberg and Tardos (2006), "Algorithm design", section 6.1, for
     the algorithm; Lewis (1995), SIGIR, and Ye et al. (2012), ICML, for the threshold.
-
-    Args:
-        candidates: Spans that may overlap, each with its probability.
-        threshold: Spans with no higher probability are not chosen.
-
-    Returns:
-        The chosen spans, in order.
     """
     spans = sorted((c for c in candidates if c[1] > threshold), key=lambda c: c[0][1])
     ends = [end for (_, end, _), _ in spans]
@@ -70,14 +48,10 @@ def best_threshold(
 
     Args:
         docs: The candidates of each doc.
-        choose: Chooses the spans of a doc at a threshold, as `best_disjoint` does. If it does not
-            find the best spans, neither does this.
+        choose: Chooses the spans of a doc at a threshold, as `best_disjoint` does.
         gold: The expected number of entities: the sum of p of all spans, also of those kept.
         kept: The number of spans that are chosen already, with a probability of 1.
         beta: Recall is beta times as important as precision.
-
-    Returns:
-        The threshold, 0.0 if there is no candidate and nothing is kept.
     """
     before, threshold = -1.0, 0.0
     while threshold > before:
@@ -93,9 +67,6 @@ def nesting_levels(spans: Iterable[tuple[int, int]]) -> list[int]:
     In a level, spans do not overlap. From left to right, longer spans first, each span takes the
     first level where it overlaps none. That needs the fewest levels. Source: Kleinberg and Tardos
     (2006), "Algorithm design", section 4.1.
-
-    Returns:
-        The levels in the order of the spans.
     """
     given = list(spans)
     levels, ends = [0] * len(given), list[int]()

@@ -9,13 +9,7 @@ UPDATES_AT_ZERO = 20
 
 
 class LearningRateCheck:
-    """Warns about a learning rate of 0, once.
-
-    `spacy-crf-ner.Adam.v1` warns itself.
-
-    Args:
-        name: The name of the component, for messages.
-    """
+    """Warns about a learning rate of 0, once; `spacy-crf-ner.Adam.v1` warns itself."""
 
     def __init__(self, name: str) -> None:
         self._name, self._at_zero = name, 0

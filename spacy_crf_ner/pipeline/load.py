@@ -14,13 +14,11 @@ from .lookup import recognizer, recognizer_names
 
 
 def load(model: str, gpu_id: int = -1, dtype: str | None = None) -> Language:
-    """Load a pipeline.
+    """Load a pipeline, by its folder or the name of a package.
 
     Args:
-        model: Its folder, or the name of a package.
         gpu_id: The GPU to use; -1 for the CPU.
-        dtype: A dtype of `spacy_crf_ner.accelerate`; None for the one saved with the
-            pipeline.
+        dtype: A dtype of `spacy_crf_ner.accelerate`; None for the one saved with the pipeline.
 
     Raises:
         InputError: If there is no such GPU, for a pipeline that spaCy cannot load, for `crf_ner`

@@ -37,11 +37,7 @@ def recognizer_name_or_none(nlp: Language, name: str | None = None) -> str | Non
 
 
 def recognizer_name(nlp: Language, name: str | None = None) -> str:
-    """Return the name of the component.
-
-    Raises:
-        InputError: If there is none, if there are several and no name is given, or none has it.
-    """
+    """Return the name of the component; as above, and InputError if there is none."""
     found = recognizer_name_or_none(nlp, name)
     if found is None:
         raise InputError(
@@ -52,24 +48,12 @@ def recognizer_name(nlp: Language, name: str | None = None) -> str:
 
 
 def recognizer(nlp: Language, name: str | None = None) -> CRFEntityRecognizer:
-    """Return the component.
-
-    Raises:
-        InputError: If there is none, if there are several and no name is given, or none has it.
-    """
+    """Return the component; InputError as above."""
     return cast(CRFEntityRecognizer, nlp.get_pipe(recognizer_name(nlp, name)))
 
 
 def find_entities_key(nlp: Language, component: str | None = None) -> str | None:
-    """Find the key of overlapping entities in `doc.spans`; None if entities do not overlap.
-
-    Args:
-        nlp: The pipeline.
-        component: The name of the `crf_ner` component; None for the only one, if any.
-
-    Raises:
-        InputError: If there are several and no name is given, or none has this name.
-    """
+    """Find the key of overlapping entities in `doc.spans`; None if they do not overlap."""
     name = recognizer_name_or_none(nlp, component)
     return None if name is None else recognizer(nlp, name).entities_key
 
@@ -92,15 +76,8 @@ def later_names(nlp: Language, name: str) -> list[str]:
 def entity_labels(nlp: Language, component: str | None = None) -> set[str] | None:
     """Return the labels of the entities that a pipeline can find; None if they are unknown.
 
-    They are unknown if a component does not say what it assigns, or which labels it has.
-
-    Args:
-        nlp: The pipeline.
-        component: The name of the `crf_ner` component; None for the only one, if any. If its
-            entities overlap, they are in `doc.spans` alone.
-
-    Raises:
-        InputError: If there are several components and no name is given, or none has this name.
+    They are unknown if a component does not say what it assigns, or which labels it has. Entities
+    of a `crf_ner` that overlap are in `doc.spans` alone.
     """
     if find_entities_key(nlp, component) is not None:
         return {*recognizer(nlp, component).labels}

@@ -26,18 +26,12 @@ def gold_loss(
 ) -> tuple[float, Chain]:
     """Compute the negative log likelihood of gold entities, mixed with the loss against teachers.
 
-    Args:
-        examples: The examples of an update.
-        scores: The potentials of their predicted docs.
-        targets: What the teachers of each doc say, all of the same kind; none without teachers.
-
     Returns:
         The loss in nats, summed over docs, and its gradient for the scores.
 
     Raises:
-        InputError: For a gold entity that has an unknown label, begins or ends with whitespace, or
-            is also a negative span; for scores that are not finite or do not match the labels; and
-            for teachers of other labels.
+        InputError: For gold entities that cannot be learned, scores that are not finite or do not
+            match the labels, and teachers of other labels.
     """
     encoding = pipe.encoding
     check_potentials(pipe, [eg.predicted for eg in examples], scores)
@@ -69,7 +63,6 @@ def rehearsal_loss(
     """Compute the Kullback-Leibler divergence of a model from its earlier state.
 
     Args:
-        pipe: The component.
         teacher: The potentials of docs in the earlier state, which may have fewer labels.
         scores: Those of the present model.
         left_out: Labels that the earlier state had not been trained on.

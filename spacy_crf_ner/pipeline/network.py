@@ -29,12 +29,7 @@ BATCH_SIZE = 64  # docs per batch, if all are in memory
 
 
 def compute_potentials(pipe: CRFEntityRecognizer, docs: Sequence[Doc]) -> Chain:
-    """Compute the potentials of docs; if there is no token, only the transitions.
-
-    Raises:
-        InputError: For docs that lack the features of an upstream component, and for potentials
-            that are not finite or do not match the labels.
-    """
+    """Compute the potentials of docs; if there is no token, only the transitions."""
     if any(len(doc) for doc in docs):
         check_attributes(pipe, docs)
         check_features(pipe, docs)
@@ -86,11 +81,7 @@ def computed_once(pipe: CRFEntityRecognizer) -> Iterator[None]:
 
 
 def begin_rehearsal(model: Model[list[Doc], Chain], docs: list[Doc]) -> Started:
-    """Run a model on docs to train it, but not the upstream component that it listens to.
-
-    Returns:
-        The potentials, and the callback for their gradient.
-    """
+    """Run a model on docs to train it, but not the upstream component that it listens to."""
     if any(listeners(model)):
         # A listener trains only with its upstream component, which is not updated here.
         features = model.get_ref("tok2vec").predict(docs)

@@ -181,12 +181,7 @@ class Posterior:
         return crf.constrain(chain, *self._scheme.constraints)
 
     def _new_spans(self, tags: NDArray[np.int64], begin: int) -> Spans:
-        """Decode the entities of consecutive tokens, without the preset ones.
-
-        Args:
-            tags: Of the tokens.
-            begin: The first of them, among all N.
-        """
+        """Decode the entities of consecutive tokens from `begin` on, without the preset ones."""
         at = slice(begin, begin + len(tags))
         spans = self._scheme.decode(tags, self._constraints.boundaries[at])
         return spans.select(~self._constraints.preset[at][spans.starts])

@@ -64,7 +64,7 @@ def preset_constraints(
         overwrite: Whether to ignore entities and outside tokens of the docs.
         possible: (M, C) bool, the tags that may be predicted in each of the M chains of a doc; None
             for all. Preset entities may have others.
-        chains: Returns the preset entities of each chain of a doc; one chain with all by default.
+        chains: Returns the preset entities of each chain of a doc.
     """
     presets = [chains(doc) for doc in docs]
     columns = [doc.to_array([ENT_IOB, ENT_TYPE, SENT_START, IS_SPACE]) for doc in docs]

@@ -192,7 +192,7 @@ def span_posteriors(
 
 
 def _offsets(pipe: CRFEntityRecognizer, doc: Doc, spans: Iterable[Span]) -> list[SpanOffsets]:
-    """Return spans as first token, end and label in a doc; raise InputError for impossible ones."""
+    """Return spans as offsets in a doc; raise InputError for impossible ones."""
     asked = []
     for span in spans:
         own: Span | None = span

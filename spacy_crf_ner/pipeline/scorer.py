@@ -27,12 +27,10 @@ def make_ner_scorer() -> Callable[..., dict[str, Any]]:
 def score_entities(
     examples: Iterable[Example], spans_key: str | None = None, **kwargs: Any
 ) -> dict[str, Any]:
-    """Score examples.
+    """Score examples as spaCy's scorers do, with their settings.
 
     Args:
-        examples: The examples.
         spans_key: The key of overlapping entities in `doc.spans`; None for none.
-        **kwargs: Settings of spaCy's scorers.
 
     Returns:
         "ents_p", "ents_r", "ents_f" and "ents_per_type"; with a key, say "sc", also "spans_sc_p",

@@ -41,8 +41,7 @@ class Known(NamedTuple):
     Attributes:
         is_complete: Whether they are all that it was trained on.
         train: Hashes of the sentences that it was trained on.
-        dev: Hashes of the sentences that it was evaluated on before training went on, or before the
-            trained component was saved.
+        dev: Hashes of those that it was evaluated on before an update, or before it was saved.
     """
 
     is_complete: bool
@@ -51,14 +50,10 @@ class Known(NamedTuple):
 
 
 class SeenTexts:
-    """The hashes of a component, which are saved in `cfg`.
+    """The hashes of a component, which are saved in its `cfg`.
 
     Each sentence has a hash of 8 bytes. So a text is found again in another format, and as a part
     of a longer text. The texts cannot be restored from the hashes.
-
-    Args:
-        cfg: The dict that the component saves.
-        name: The name of the component, for messages.
 
     Attributes:
         new: The hashes that `cfg` may lack, by part.

@@ -121,11 +121,7 @@ def checked(name: str, value: Any, component: str) -> Any:
     """Return a valid value of an attribute, as a component keeps and saves it.
 
     Lists and dicts are read-only; numbers of numpy, which cannot be saved, become those of Python.
-
-    Args:
-        name: The name of a setting, of a fit, or of any other attribute, which may have any value.
-        value: The value to set.
-        component: The name of the component, for messages.
+    An attribute that is no setting and no fit may have any value.
 
     Raises:
         InputError: For a value that is not valid.
@@ -165,13 +161,10 @@ def copy_settings(source: CRFEntityRecognizer, target: CRFEntityRecognizer) -> N
 
 
 def save(pipe: CRFEntityRecognizer, config: Mapping[str, Any]) -> None:
-    """Write fits and changed settings to the `cfg` of a component.
+    """Write fits and changed settings to the `cfg` of a component, given the values of its config.
 
     A change has the value of the config and the present one, as JSON texts: spaCy would save
     numbers with ten decimals only.
-
-    Args:
-        config: The values that the config gave, by name.
     """
     pipe.cfg |= {name: getattr(pipe, name) for name in FITS}
     now = current_settings(pipe)
@@ -184,10 +177,6 @@ def save(pipe: CRFEntityRecognizer, config: Mapping[str, Any]) -> None:
 
 def with_changes(config: Mapping[str, Any], cfg: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a saved component: the changed ones, and the others as in the config.
-
-    Args:
-        config: The values of the config, by name.
-        cfg: What the component has saved.
 
     Raises:
         InputError: For changes that no component saves.
@@ -205,14 +194,7 @@ def with_changes(config: Mapping[str, Any], cfg: Mapping[str, Any]) -> dict[str,
 
 
 def restore(pipe: CRFEntityRecognizer, config: Mapping[str, Any]) -> None:
-    """Set fits and settings of a component to what `save` wrote to the `cfg` that it has loaded.
-
-    Args:
-        config: The values that the config gives, by name.
-
-    Raises:
-        InputError: For what no component saves.
-    """
+    """Set fits and settings to what `save` wrote; InputError for what no component saves."""
     for name, value in with_changes(config, pipe.cfg).items():
         setattr(pipe, name, value)
     for name in (*CALIBRATION, "calibrated_on"):  # in this order: a number set alone forgets it

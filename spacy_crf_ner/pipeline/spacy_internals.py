@@ -1,21 +1,11 @@
-"""Undocumented parts of spaCy that this package uses, with a public fallback where possible."""
+"""Undocumented parts of spaCy that this package uses."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from spacy import util
 from spacy.pipeline.tok2vec import Tok2VecListener
 from spacy.tokens import Span
-from spacy.vocab import Vocab
 from thinc.api import Model
-
-
-def check_lexeme_norms(vocab: Vocab, component_name: str) -> None:
-    """Log if the language has no table of norms; do nothing if spaCy lacks this check."""
-    check = getattr(util, "check_lexeme_norms", None)
-    if check is not None:
-        check(vocab, component_name)
-
 
 # Extension attributes: `Underscore` keeps their values in doc.user_data. `Span.as_doc` and
 # `Doc.from_docs` move those with keys of this form.

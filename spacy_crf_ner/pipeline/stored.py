@@ -19,12 +19,7 @@ def write_digests(folder: Path) -> None:
 
 
 def check_digests(folder: Path, exclude: Iterable[str]) -> None:
-    """Raise InputError for a file of a component that has changed since it was saved.
-
-    Args:
-        folder: The folder of the component.
-        exclude: Files that are not loaded.
-    """
+    """Raise InputError for a file of a component that has changed since it was saved."""
     stored = folder / DIGESTS
     if not stored.exists():
         return
