@@ -351,19 +351,6 @@ def test_nlp_rehearse_trains_a_transformer_of_the_component(tiny_transformer):
     assert moved[0] == moved[1] and {i for i, _ in moved[0]} == {0, 1}
 
 
-@pytest.mark.parametrize("drop", [0.0, 0.5])
-def test_rehearse_uses_given_dropout_rate(drop, learned):
-    """Whatever the rate of the update before it was; the original model drops nothing."""
-    ner = learned.get_pipe("crf_ner")
-    learned.update(make_examples(learned), drop=0.5 - drop, sgd=False)
-    learned.resume_training()
-    raw = [Example(doc, doc) for doc in map(learned.make_doc, TEXTS)]
-    config = {"crf_ner": {"drop": drop}} if drop else {}
-    loss = learned.rehearse(raw, sgd=GroupedAdam(0.0), component_cfg=config)["crf_ner"]
-    assert ner.model.get_ref("output_layer").attrs["dropout_rate"] == drop
-    assert (loss > 0.1) == (drop > 0)
-
-
 def write(path, nlp, sentences):
     DocBin(docs=[eg.reference for eg in make_examples(nlp, sentences)]).to_disk(path)
     return path

@@ -18,7 +18,6 @@ from spacy.util import registry
 from typer.testing import CliRunner
 
 import enumeration
-from helpers import SCHEMES
 from pipelines import TOK2VEC, make_examples, train, trained_elsewhere
 from posteriors import Batch, batches
 from spacy_crf_ner.check import check
@@ -37,7 +36,6 @@ from spacy_crf_ner.pipeline.annotated_labels import (
     is_complete,
     mark_annotated_labels,
 )
-from spacy_crf_ner.pipeline.calibration import log_likelihoods
 from spacy_crf_ner.pipeline.scorer import score_entities
 from spacy_crf_ner.pipeline.temperature_scaling import VARIANCE
 from spacy_crf_ner.training.labeled_corpora import labeled_corpora
@@ -96,16 +94,6 @@ def test_loss_with_hidden_labels_matches_enumeration(drawn: Drawn) -> None:
         np.testing.assert_allclose(getattr(gradient, name), expected, atol=1e-4, err_msg=name)
 
 
-@given(partly_labeled())
-def test_loss_with_nothing_hidden_equals_plain_loss(drawn: Drawn) -> None:
-    batch, gold, ambiguous = drawn
-    chain = constrain(batch.potentials, *batch.scheme.constraints)
-    first, d_first = nll_with_gradient(chain, gold)
-    second, d_second = nll_with_gradient(chain, gold, ambiguous=np.zeros_like(ambiguous))
-    np.testing.assert_allclose(first, second, atol=1e-5, rtol=1e-5)
-    np.testing.assert_allclose(d_first.emissions, d_second.emissions, atol=1e-5)
-
-
 # In a pipeline
 
 BOTH = [
@@ -136,25 +124,6 @@ def blank(scheme: str = "biluo") -> Language:
 
 def found(nlp: Language, text: str) -> list[tuple[str, str]]:
     return [(ent.text, ent.label_) for ent in nlp(text).ents]
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_get_loss_with_annotated_labels_matches_nbest_enumeration(scheme: str) -> None:
-    nlp = blank(scheme)
-    train(nlp, make_examples(nlp, BOTH), steps=3)
-    ner: Any = nlp.get_pipe("ner")
-    for eg in marked(nlp, ["PER"]):
-        loss, _ = ner.get_loss([eg], ner.model.predict([eg.predicted]))
-        gold = [(ent.start, ent.end, ent.label_) for ent in eg.reference.ents]
-        agree = [
-            each.probability
-            for each in ner.nbest([eg.predicted], 100)[0]
-            if [(e.start, e.end, e.label_) for e in each.ents if e.label_ == "PER"] == gold
-        ]
-        assert 1 < len(agree) < 100
-        assert loss == pytest.approx(-np.log(sum(agree)), rel=1e-4)
-        (log_p,) = log_likelihoods(ner, [eg])
-        assert log_p == pytest.approx(-loss, rel=1e-4)
 
 
 def test_a_model_learns_labels_from_separate_corpora(tmp_path: Any) -> None:

@@ -98,14 +98,6 @@ def test_training_with_default_settings_lowers_loss():
     assert losses[-1] < losses[0]
 
 
-def test_update_on_empty_or_short_docs_returns_finite_loss():
-    nlp = blank()
-    nlp.initialize(lambda: make_examples(nlp))
-    for batch in (SENTENCES[1:2], SENTENCES[3:4], SENTENCES[1:2] * 2 + SENTENCES[4:5]):
-        losses = nlp.update(make_examples(nlp, batch), sgd=nlp.create_optimizer())
-        assert np.isfinite(losses.get("crf_ner", 0.0))
-
-
 def test_pipe_equals_call(trained):
     for batch_size in (1, 2, 100):
         piped = [ents(doc) for doc in trained.pipe(TEXTS, batch_size=batch_size)]
@@ -128,12 +120,6 @@ def test_short_texts_are_annotated(trained, text):
     doc = trained(text)
     assert doc.has_annotation("ENT_IOB") or not len(doc)
     assert ents(doc) == ents(next(trained.pipe([text])))
-
-
-def test_tokens_outside_entities_have_iob_o(trained):
-    doc = trained(TEXTS[0])
-    assert [t.ent_iob_ for t in doc] == ["B", "I", "O", "B", "O"]
-    assert [t.ent_type_ for t in doc] == ["PERSON", "PERSON", "", "GPE", ""]
 
 
 @pytest.mark.slow
@@ -234,21 +220,13 @@ def test_labels_that_are_added_before_initialization_come_first():
             ner.add_label(wrong)
 
 
-def test_add_label_before_initialize_has_no_label_limit():
-    """TrainablePipe compares nO, here of tags, with the number of labels."""
-    nlp = blank()
-    ner = nlp.get_pipe("crf_ner")
-    for i in range(9):
-        ner.add_label(f"L{i}")
-    nlp.initialize(lambda: make_examples(nlp))
-    assert len(ner.labels) == 12
-
-
 def test_add_label_before_initialize_ignores_tag_count_of_config():
-    nlp = blank(nO=99)
-    assert nlp.get_pipe("crf_ner").add_label("WORK") == 1
+    """TrainablePipe compares nO, here of tags, with the number of labels."""
+    nlp = blank(nO=5)
+    for i in range(9):
+        assert nlp.get_pipe("crf_ner").add_label(f"L{i}") == 1
     train(nlp, make_examples(nlp), steps=1)
-    assert nlp.get_pipe("crf_ner").model.get_dim("nO") == 17
+    assert nlp.get_pipe("crf_ner").model.get_dim("nO") == 1 + 4 * 12
 
 
 def test_second_initialize_adds_new_labels():
@@ -303,14 +281,6 @@ def test_labels_not_matching_weights_raise(trained, tmp_path):
         spacy.load(tmp_path)("Hanoi")
 
 
-def test_truncated_model_file_raises(trained, tmp_path):
-    trained.to_disk(tmp_path)
-    weights_file = next((tmp_path / "crf_ner").glob("model"))
-    weights_file.write_bytes(weights_file.read_bytes()[:-500])
-    with pytest.raises(ValueError):
-        spacy.load(tmp_path)
-
-
 # Neighbors
 
 
@@ -351,14 +321,6 @@ def test_frozen_component_keeps_weights(trained):
     assert_equal_weights(before, weights(nlp))
     nlp.update(examples, sgd=optimizer)
     assert (before["projection.bias"] != weights(nlp)["projection.bias"]).any()
-
-
-def test_two_components_in_one_pipeline_train_separately(trained):
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", name="first", config={"model": {"hidden_width": 16}})
-    nlp.add_pipe("crf_ner", name="second", config={"model": {"hidden_width": 8}, "scheme": "bio"})
-    losses = train(nlp, make_examples(nlp), steps=2)
-    assert losses["first"] != losses["second"]
 
 
 @pytest.mark.parametrize("kind", ["tok2vec", "transformer"])
@@ -575,17 +537,6 @@ def test_missing_annotation_gives_no_loss():
     assert losses["crf_ner"] == 0.0
 
 
-def test_nan_in_features_raises_with_doc():
-    nlp = listening("tok2vec")
-    nlp.initialize(lambda: make_examples(nlp))
-    docs = [nlp.make_doc(text) for text in ("All is well", "Broken one")]
-    for doc in docs:
-        doc.tensor = np.zeros((len(doc), 96), dtype="f")
-    docs[1].tensor[0, 3] = np.nan
-    with pytest.raises(ValueError, match=r"doc 1 of the batch, 'Broken one'.*NaN or infinity"):
-        nlp.get_pipe("crf_ner").predict(docs)
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_one_non_finite_score_raises_with_doc(trained, value, monkeypatch):
     ner = trained.get_pipe("crf_ner")
@@ -598,11 +549,6 @@ def test_one_non_finite_score_raises_with_doc(trained, value, monkeypatch):
         ner.predict(docs)
     with pytest.raises(ValueError, match=r"doc 1 of the batch, 'Broken one'.*NaN or infinity"):
         ner.get_loss(gold, scores)
-
-
-def test_unknown_scheme_raises():
-    with pytest.raises(ValueError, match=r"scheme: expected one of .*'bio'.* got 'bmes'"):
-        blank("bmes")
 
 
 def test_errors_go_to_the_error_handler(trained, tmp_path):

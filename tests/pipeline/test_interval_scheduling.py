@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 import spacy
 from spacy.tokens import Doc
-from spacy.vocab import Vocab
 
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.interval_scheduling import (
     Candidate,
     best_disjoint,
-    best_disjoint_excluding,
     best_threshold,
 )
 
@@ -43,19 +41,6 @@ def test_best_disjoint_returns_set_with_largest_sum(seed: int, threshold: float)
     candidates = spans(seed)
     expected = max(disjoint_sets(candidates), key=lambda of: sum(p - threshold for _, p in of))
     assert best_disjoint(candidates, threshold) == expected
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_best_disjoint_excluding_kept_span_returns_set_with_largest_sum(seed: int) -> None:
-    """Spans may touch the kept one, as 0:2 and 3:6 do, but not share a token with it."""
-    kept = Doc(Vocab(), words=["a"] * 6)[2:3]
-    beside = [
-        of
-        for of in disjoint_sets(spans(seed))
-        if not any(start <= 2 < end for (start, end, _), _ in of)
-    ]
-    expected = max(beside, key=lambda of: sum(p for _, p in of))
-    assert best_disjoint_excluding(spans(seed), [kept]) == expected
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
@@ -228,10 +213,3 @@ def test_max_expected_f_drops_spans_below_label_threshold_first(unsure: Any) -> 
         dropped += [span for span, _ in expected] != without
     ner.thresholds, ner.spans_key = {}, None
     assert dropped  # choosing first and dropping afterwards finds other entities
-
-
-def test_unknown_decode_setting_raises(unsure: Any) -> None:
-    with pytest.raises(
-        ValueError, match=r"\[ner\] decode: expected viterbi or max_expected_f, got 'best'"
-    ):
-        unsure.get_pipe("ner").decode = "best"

@@ -41,10 +41,11 @@ def test_require_recognizer_without_component_raises() -> None:
         recognizer_name(pipeline())
 
 
-def test_flat_components_with_same_spans_key_raise(tmp_path: Path) -> None:
+@pytest.mark.parametrize("overlap", [False, True])
+def test_components_with_same_spans_key_raise(overlap: bool, tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     for name in ("a", "b"):
-        nlp.add_pipe("crf_ner", name=name, config={"spans_key": "sc"})
+        nlp.add_pipe("crf_ner", name=name, config={"spans_key": "sc", "overlap": overlap})
     doc = Doc(nlp.vocab, ["Hanoi"], ents=["B-GPE"])
     with pytest.raises(InputError, match="a key of its own, got 'sc', which 'b' writes too"):
         nlp.initialize(lambda: [Example(Doc(nlp.vocab, ["Hanoi"]), doc)])
@@ -55,9 +56,12 @@ def test_flat_components_with_same_spans_key_raise(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("before", ["ner", None])
 @pytest.mark.parametrize("other", ["spancat", "span_finder"])
-def test_spans_key_of_another_component_raises(other: str, before: str | None) -> None:
+@pytest.mark.parametrize("overlap", [False, True])
+def test_spans_key_of_another_component_raises(
+    other: str, before: str | None, overlap: bool
+) -> None:
     nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", name="ner", config={"spans_key": "sc"})
+    nlp.add_pipe("crf_ner", name="ner", config={"spans_key": "sc", "overlap": overlap})
     nlp.add_pipe(other, before=before)
     doc = Doc(nlp.vocab, ["Hanoi"], ents=["B-GPE"])
     doc.spans["sc"] = [*doc.ents]

@@ -20,7 +20,7 @@ from torch.testing import assert_close
 import enumeration
 import helpers
 from helpers import SCHEMES
-from pipelines import TOK2VEC, ents, listening, train
+from pipelines import TOK2VEC, ents, train
 from posteriors import read
 from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
@@ -149,75 +149,6 @@ def test_nbest_matches_enumeration_of_chains(scheme: str, max_nesting: int) -> N
             assert not best or best[0] in found
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_chains_limited_to_one_label_per_token_match_flat_chain(scheme: str) -> None:
-    """The product of the chains, restricted to one label a token, is a CRF over all tags."""
-    chains = of_chains(scheme, 1)
-    n, tags = len(chains.scheme.tags), chains.tags
-    potentials = random_potentials(len(tags.tags), seed=2)
-    # Between labels, a tag of the flat chain is left to O in its chain, and entered from O.
-    E, A, start, end = (tensor.clone() for tensor in enumeration.tensors(potentials))
-    E[:, 0] = A[0, 0] = start[0] = end[0] = 0.0
-    label = torch.from_numpy(tags.label_of)
-    apart = (label[:, None] != label) & (label[:, None] >= 0) & (label >= 0)
-    A = torch.where(apart, A[:, :1] + A[:1], A)
-    begin = 0
-    for doc, T in enumerate(LENGTHS):
-        flat = enumeration.scored_paths(E[begin : begin + T], A, start, end)
-        legal = enumeration.is_legal(flat[0], *map(torch.from_numpy, tags.constraints))
-        of_flat = {
-            tuple(path): s for path, s in zip(flat[0][legal].tolist(), flat[1][legal].tolist())
-        }
-        joint: dict[tuple[int, ...], float] = {}
-        parts = [
-            zip(*(x.tolist() for x in paths_of(chains.scheme, of_chain(potentials, doc, m, n))))
-            for m in range(len(LABELS))
-        ]
-        for assigned in product(*map(list, parts)):
-            at = np.array([path for path, _ in assigned]).reshape(len(LABELS), T)
-            if ((at > 0).sum(0) <= 1).all():
-                shifted = np.where(at > 0, at + np.arange(len(LABELS))[:, None] * (n - 1), 0)
-                joint[tuple(shifted.sum(0).tolist())] = sum(score for _, score in assigned)
-        assert joint.keys() == of_flat.keys()
-        for path, score in joint.items():
-            assert score == pytest.approx(of_flat[path], abs=1e-9)
-        begin += T
-
-
-def test_split_backprop_matches_autograd() -> None:
-    potentials = random_potentials(1 + 2 * 4)
-    chains, backprop = of_chains("biluo", 1).split(potentials)
-    weights = [
-        torch.randn(tensor.shape, dtype=torch.float64) for tensor in enumeration.tensors(chains)
-    ]
-    gradient = Chain(weights[0].numpy(), chains.lengths, *(w.numpy() for w in weights[1:]))
-    d_flat = enumeration.tensors(backprop(gradient))
-
-    leaves = [tensor.clone().requires_grad_() for tensor in enumeration.tensors(potentials)]
-    again = Chain(*leaves[:1], np.array(LENGTHS), *leaves[1:])
-    total: Any = 0.0
-    row = 0
-    for doc, T in enumerate(LENGTHS):
-        begin = 2 * sum(LENGTHS[:doc])
-        for chain in range(2):
-            tags = [0, *range(1 + 4 * chain, 5 + 4 * chain)]
-            first = sum(LENGTHS[:doc])
-            rows = slice(begin + chain * T, begin + (chain + 1) * T)
-            total = (
-                total
-                + (weights[0][rows][:, 1:] * again.emissions[first : first + T][:, tags[1:]]).sum()
-            )
-            own = again.transitions[tags][:, tags]
-            kept = torch.ones(5, 5)
-            kept[0, 0] = 0
-            total = total + (weights[1][row] * own * kept).sum()
-            total = total + (weights[2][row][1:] * again.start[tags[1:]]).sum()
-            total = total + (weights[3][row][1:] * again.end[tags[1:]]).sum()
-            row += 1
-    for found, expected in zip(d_flat, torch.autograd.grad(total, leaves)):
-        assert_close(found, expected)
-
-
 # The component
 
 WORDS = ["the", "king", "of", "France", "met"]
@@ -307,18 +238,11 @@ def test_loss_matches_enumeration() -> None:
     first.spans["wrong"] = [Span(first, 0, 1, "LOC"), Span(first, 1, 3, "")]
     chains = of_chains("biluo", 2)
     potentials = random_potentials(len(chains.tags.tags), seed=3)
-    potentials = potentials._replace(
-        **{
-            n: getattr(potentials, n).astype("f")
-            for n in ("emissions", "transitions", "start", "end")
-        }
-    )
+    potentials = potentials.map(lambda scores: scores.astype("f"))
     leaves = [
         tensor.clone().double().requires_grad_() for tensor in enumeration.tensors(potentials)
     ]
-    again = potentials._replace(
-        emissions=leaves[0], transitions=leaves[1], start=leaves[2], end=leaves[3]
-    )
+    again = Chain(leaves[0], potentials.lengths, *leaves[1:])
     in_chain = {
         0: [[(0, 3)], [(1, 2)], [(2, 3)], []],
         1: [[], [], [], []],
@@ -401,18 +325,14 @@ def test_score_ignores_predictions_of_unannotated_labels(learned: Language) -> N
     assert learned.evaluate([eg])["spans_sc_f"] == 1.0
 
 
-@pytest.mark.parametrize("max_nesting", [1, 2])
-def test_training_on_flat_gold_docs_learns_entities(max_nesting: int) -> None:
-    nlp = pipeline(max_nesting=max_nesting)
-    doc = Doc(nlp.vocab, words=WORDS)
-    doc.set_ents(
-        [Span(doc, 3, 4, "LOC"), Span(doc, 5, 8, "ORG")], missing=[doc[10:12]], default="outside"
-    )
-    eg = Example(Doc(nlp.vocab, words=WORDS), doc)
-    fit(nlp, [eg])
-    tags = nlp.get_pipe("crf_ner").encoding.gold_tags(eg)
-    assert (tags[:, 10:] == -1).all() and (tags[:, :10] >= 0).all()
-    assert {(3, 4, "LOC"), (5, 8, "ORG")} <= set(found(nlp(Doc(nlp.vocab, words=WORDS))))
+def test_gold_tags_of_flat_gold_docs_are_those_of_their_entities() -> None:
+    doc = Doc(Vocab(), words=WORDS)
+    doc.set_ents([Span(doc, 3, 4, "LOC")], missing=[doc[10:12]], default="outside")
+    chains = of_chains("biluo", 2)
+    tags = chains.gold_tags(Example(Doc(doc.vocab, words=WORDS), doc))
+    assert (tags[:, 10:] == -1).all()
+    assert [*zip(*tags[:, :10].nonzero())] == [(2, 3)]  # LOC, its outermost level
+    assert chains.scheme.tags[tags[2, 3]] == "U-"
 
 
 def test_preset_entities_restrict_only_their_label(learned: Language) -> None:
@@ -523,24 +443,10 @@ def test_loaded_pipeline_predicts_the_same_and_calibrates(learned: Language, tmp
     assert mean == pytest.approx(rate, abs=0.03)
 
 
-def test_loading_overlapping_weights_as_flat_raises(learned: Language, tmp_path: Any) -> None:
-    learned.to_disk(tmp_path / "pipeline")
-    max_nesting = learned.get_pipe("crf_ner").max_nesting
-    config = {"components": {"crf_ner": {"overlap": False, "max_nesting": 1}}}
-    other = spacy.load(tmp_path / "pipeline", config=config)
-    with pytest.raises(
-        InputError,
-        match=f"overlap False and max_nesting 1.* overlap True and max_nesting {max_nesting}",
-    ):
-        other(Doc(other.vocab, words=WORDS))
-
-
-@pytest.mark.parametrize("settings", [{"max_nesting": 0}])
+@pytest.mark.parametrize("settings", [{"max_nesting": 0}, {"overlap": False, "max_nesting": 2}])
 def test_invalid_max_nesting_raises(settings: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=next(iter(settings))):
-        pipeline(**settings)
     with pytest.raises(InputError, match="max_nesting: expected 1 or more, and 1 without"):
-        pipeline(overlap=False, max_nesting=2)
+        pipeline(**settings)
 
 
 def test_entities_nested_too_deeply_warn_with_count() -> None:
@@ -572,12 +478,6 @@ def test_nbest_contains_preset_entity_once() -> None:
     assert (0, 2, "PER") not in [span for span, _ in uncertain.candidates]
 
 
-def test_presets_puts_entity_in_outermost_level_of_its_label() -> None:
-    doc = Doc(Vocab(), words=["a", "b"])
-    doc.ents = [Span(doc, 0, 1, "LOC")]
-    assert of_chains("biluo", 2).presets(doc) == [[], [], [(doc.ents[0], "")], []]
-
-
 def test_match_candidates_skips_unannotated_labels() -> None:
     chains = LabelEncoding("biluo", ("LOC", "PER"), 2, "sc", "ner")
     gold = Doc(Vocab(), words=["a", "b"])
@@ -602,11 +502,9 @@ def test_two_components_learn_entities_of_their_own_spans_key() -> None:
     assert found(doc, "second") == [(0, 4, "TITLE"), (5, 6, "DAY")]
 
 
-def test_reserved_label_or_spans_key_raises() -> None:
+def test_reserved_label_raises() -> None:
     with pytest.raises(InputError, match=r"such as 'A \(level 2\)' of 'A'"):
         LabelEncoding("biluo", ("A", "A (level 2)"), 2, "sc", "ner")
-    with pytest.raises(InputError, match=r"spans_key: .*, not 'annotated_labels', got"):
-        pipeline(spans_key="annotated_labels")
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -706,28 +604,6 @@ def test_training_new_label_with_frozen_encoder_keeps_other_labels(max_nesting: 
     assert [now[span] for span in before] == pytest.approx(p, abs=1e-5)
 
 
-@pytest.mark.slow
-def test_rehearse_restores_old_labels_and_ignores_new_ones() -> None:
-    nlp = pipeline()
-    old = [span for span in SPANS if span[2] != "ORG"]
-    fit(nlp, [example(nlp, old)], steps=30)
-    ner, fresh = nlp.get_pipe("crf_ner"), Doc(nlp.vocab, words=WORDS)
-    optimizer = nlp.resume_training()
-    optimizer.learn_rate = 0.01
-    ner.add_label("ORG")
-    raw = [fresh, Doc(nlp.vocab, words=WORDS[:5]), Doc(nlp.vocab), Doc(nlp.vocab, words=WORDS[5:])]
-    losses = nlp.rehearse([Example(doc, doc) for doc in raw], sgd=None, losses={})
-    assert losses["crf_ner"] == pytest.approx(0.0, abs=1e-4)
-    for _ in range(15):
-        nlp.update([example(nlp, [(0, 1, "ORG")])], sgd=optimizer)
-    forgot = nlp.rehearse([Example(doc, doc) for doc in raw], sgd=None, losses={})["crf_ner"]
-    assert forgot > 0.1
-    for _ in range(35):
-        losses = nlp.rehearse([Example(doc, doc) for doc in raw], sgd=optimizer, losses={})
-    assert losses["crf_ner"] < forgot / 10
-    assert {span for span in found(nlp(fresh)) if span[2] != "ORG"} == set(old)
-
-
 def test_calibration_applies_to_probability_over_all_levels() -> None:
     """Scaling of all levels together, and thresholds of it, in candidates and for the F-score."""
     chains, T = LabelEncoding("biluo", ("PER",), 2, "sc", "ner"), 1
@@ -789,16 +665,6 @@ def test_loading_flat_weights_as_overlapping_raises(tmp_path: Any) -> None:
             spacy.load(tmp_path / "flat", config=config)("Oslo")
 
 
-@pytest.mark.parametrize(
-    "factory, config", [("crf_ner", {"overlap": True}), ("spancat", {"spans_key": "sc"})]
-)
-def test_components_with_same_spans_key_raise(factory: str, config: dict[str, Any]) -> None:
-    nlp = pipeline()
-    nlp.add_pipe(factory, name="other", config=config)
-    with pytest.raises(InputError, match="a key of its own, got 'sc', which 'other' writes too"):
-        nlp.initialize(lambda: [example(nlp)])
-
-
 def test_fit_temperature_without_gold_entities_raises() -> None:
     nlp = pipeline()
     nlp.initialize(lambda: [example(nlp)])
@@ -827,32 +693,6 @@ def test_nbest_of_many_labels_returns_best_labelings() -> None:
     log_z = np.logaddexp(0, E[0, 1:]).sum()
     assert [p for _, p in ranked] == pytest.approx([score - log_z for score in scores[:20]])
     assert len({tuple(spans) for spans, _ in ranked}) == 20
-
-
-@pytest.mark.parametrize(
-    "factory", ["tok2vec", pytest.param("transformer", marks=pytest.mark.slow)]
-)
-def test_frozen_and_replaced_listeners_keep_predictions(
-    factory: str, tiny_transformer: str, tmp_path: Any
-) -> None:
-    nlp = listening(factory, tiny_transformer=tiny_transformer)
-    model = nlp.get_pipe_config("crf_ner")["model"]
-    nlp.remove_pipe("crf_ner")
-    nlp.add_pipe("crf_ner", config={"model": model, "overlap": True, "max_nesting": 2})
-    examples = [example(nlp), example(nlp, [], ["nothing", "here"])]
-    fit(nlp, examples, steps=40 if factory == "transformer" else 20)
-    doc = nlp(Doc(nlp.vocab, words=WORDS))
-    before, scores = found(doc), doc.spans["sc"].attrs["scores"].tolist()
-    assert len(before) >= 2
-    losses = nlp.update(examples, exclude=["tok2vec", "crf_ner"], losses={})
-    assert "crf_ner" not in losses
-    nlp.replace_listeners("tok2vec", "crf_ner", ["model.tok2vec"])
-    nlp.remove_pipe("tok2vec")
-    nlp.to_disk(tmp_path / "own")
-    for again in (nlp, spacy.load(tmp_path / "own")):
-        doc = again(Doc(again.vocab, words=WORDS))
-        assert found(doc) == before
-        assert doc.spans["sc"].attrs["scores"].tolist() == pytest.approx(scores, abs=1e-4)
 
 
 def test_add_label_with_invalid_label_raises_and_keeps_labels() -> None:

@@ -130,11 +130,6 @@ def test_decode_matches_best_sequence_of_enumeration(batch: Batch, temperature: 
         assert p[tuple(spans)] == pytest.approx(max(p.values()), rel=1e-4)
 
 
-@given(batch=batches(), temperature=TEMPERATURES)
-def test_temperature_changes_no_entity(batch: Batch, temperature: float) -> None:
-    assert batch.posterior(temperature).decode() == batch.posterior().decode()
-
-
 @given(batch=batches(), temperature=TEMPERATURES, n=st.sampled_from([1, 2, 5, 160]))
 def test_nbest_matches_enumeration(batch: Batch, temperature: float, n: int) -> None:
     posterior = batch.posterior(temperature)
@@ -169,18 +164,6 @@ def test_nbest_with_large_n_returns_all_entity_sets(scheme: str, T: int) -> None
     }
     assert {tuple(spans) for spans, _ in ranked} == sets and len(ranked) == len(sets)
     np.testing.assert_allclose([p for _, p in ranked], -np.log(len(sets)), rtol=1e-12)
-
-
-@pytest.mark.parametrize("n", [0, -1])
-def test_nbest_with_n_below_one_raises(n: int) -> None:
-    tags = TagScheme("bio", ("PER",))
-    zeros = np.zeros(3, dtype="f")
-    potentials = Chain(
-        np.zeros((1, 3), dtype="f"), np.array([1]), np.zeros((3, 3), dtype="f"), zeros, zeros
-    )
-    nothing = np.zeros(1, dtype=bool)
-    with pytest.raises(ValueError, match="expected 1 or more"):
-        Posterior(potentials, tags, DecodingConstraints(None, ~nothing, nothing)).nbest(n)
 
 
 # The loss of negative spans

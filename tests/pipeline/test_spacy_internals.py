@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 import spacy
-from spacy import util
 from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc, Span
 from spacy.vocab import Vocab
 
 from pipelines import TOK2VEC, listening, make_examples
-from spacy_crf_ner.pipeline import spacy_internals
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
 from spacy_crf_ner.pipeline.spacy_internals import (
@@ -59,11 +57,6 @@ def test_resume_training_makes_a_rehearsal_model() -> None:
     assert ner._rehearsal_model is None
     nlp.resume_training()
     assert ner._rehearsal_model is not None and ner._rehearsal_model is not ner.model
-
-
-def test_check_lexeme_norms_tolerates_missing_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(util, "check_lexeme_norms")
-    spacy_internals.check_lexeme_norms(Vocab(), "ner")
 
 
 def test_training_and_prediction_are_inherited() -> None:
