@@ -30,17 +30,16 @@ NAME_BYTES = 80  # of a name, in a temporary one; file systems allow 255, encryp
 def atomic_write(path: Path, folder_by_file: bool = False) -> Iterator[Path]:
     """Yield a temporary name to write to, which is renamed to `path` at the end.
 
-    Each process has a temporary name of its own: if several write to one path, all of it is from
-    the last one to finish. Only the first one can fill an empty folder; others get an InputError.
+    If writing fails, what exists is unchanged. A missing parent folder is created, an empty folder
+    is filled, and a pipe or a device is written to as it is. If several processes write to one
+    path, all of it is from the last one to finish; only the first one can fill an empty folder.
     What killed processes of this machine have left is removed.
 
     A folder cannot be replaced in one step: if the process is killed between two renames, the old
     one is in a folder beside it, `path`.old-*, with the first `NAME_BYTES` of the name.
 
     Args:
-        path: File or folder; an existing one is replaced, a missing parent folder is created. If
-            writing fails, it is unchanged and the temporary file or folder is removed. An empty
-            folder is filled, and a pipe or a device is written to as it is.
+        path: File or folder.
         folder_by_file: Whether a file may replace a folder; if not, that is an InputError.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a device

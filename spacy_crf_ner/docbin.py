@@ -130,8 +130,8 @@ def _naming(where: str) -> Iterator[None]:
 def find_encoders_once() -> None:
     """Let srsly find the encoders for msgpack once a process, at the first Doc.
 
-    It searches the registered functions, and the entry points of all packages, each time that a Doc
-    is read from bytes or written to bytes, which takes longer than the rest of the work.
+    Its search among the entry points of all packages, for each Doc that is read or written as
+    bytes, takes longer than the rest of the work.
     """
     for registry in (srsly.msgpack_encoders, srsly.msgpack_decoders):
         _search_once(registry)

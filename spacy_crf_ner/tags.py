@@ -128,15 +128,7 @@ class TagScheme:
         return self._project(self._biluo_continues)
 
     def encode(self, labels: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Encode entities as the ids of their tags.
-
-        Args:
-            labels: (S,) indices.
-            lengths: (S,) numbers of tokens, at least 1, the longest L.
-
-        Returns:
-            Tag ids (S, L), TAG_MISSING (-1) after their ends.
-        """
+        """Encode S entities as the ids of their tags, (S, L), TAG_MISSING (-1) after their ends."""
         steps, last = np.arange(lengths.max(initial=1)), lengths[:, None] - 1
         first = np.where(last == 0, POSITIONS.index("U"), POSITIONS.index("B"))
         inside = np.where(steps == last, POSITIONS.index("L"), POSITIONS.index("I"))
@@ -148,10 +140,8 @@ class TagScheme:
         """The tags that extend a complete entity to a longer one, on its left and on its right.
 
         In BIO, the tags B I of two tokens are also the beginning of a longer entity, B I I. So
-        P(B I) - P(B I I) is the probability of the entity of exactly two tokens.
-
-        Returns:
-            (C,) by the entity's first tag, and (C,) by its last; TAG_MISSING for none.
+        P(B I) - P(B I I) is the probability of the entity of exactly two tokens. Both are (C,), by
+        the entity's first or last tag; TAG_MISSING for none.
         """
         left = self.continues.T & self.constraints.start[:, None]
         right = self.continues & self.constraints.end[:, None]
@@ -163,8 +153,7 @@ class TagScheme:
     def entity_mask(self, start: int, end: int, label: str, T: int) -> TagMask:
         """Allow only the tag sequences of T tokens in which start:end is an entity of the label.
 
-        Returns:
-            (W, C), over the entity and the token on either side.
+        The mask is (W, C), over the entity and the token on either side.
         """
         (tags,) = self.encode(np.array([self.numbers[label]]), np.array([end - start]))
         first, last = max(start - 1, 0), min(end + 1, T)
@@ -181,11 +170,8 @@ class TagScheme:
     def exclusion_mask(self, start: int, end: int, label: str, T: int) -> TagMask:
         """Allow only the tag sequences of T tokens in which start:end is no entity of the label.
 
-        Args:
-            label: "" for any label; "O" excludes that all of these tokens are outside of entities.
-
-        Returns:
-            (R, W, C), the sequences as R disjoint sets.
+        The mask is (R, W, C), the sequences as R disjoint sets. Label "" stands for any label; "O"
+        excludes that all of these tokens are outside of entities.
         """
         if label == self.tags[TAG_OUTSIDE] and label not in self.labels:
             outside = np.arange(len(self.tags)) == TAG_OUTSIDE
@@ -206,7 +192,7 @@ class TagScheme:
         """Decode the entities, in order, of a legal tag sequence, or of several in a row.
 
         Args:
-            ids: (T,) tag ids, none of them missing.
+            ids: (T,), none of them missing.
             boundaries: (T,) True at tokens that cannot continue an entity; None for none.
         """
         inside = ids != TAG_OUTSIDE
@@ -263,17 +249,11 @@ class TagScheme:
 
 
 def _complement(masks: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
-    """Divide the tag sequences that match none of the masks into disjoint sets, as masks.
+    """Divide the tag sequences that match none of the masks (W, C) into disjoint sets, (R, W, C).
 
     A sequence in X that does not match M differs at a first token: X without M is the sum
     over tokens k of (X and M before k; X and not M at k; X after k). All terms are sums of
     probabilities: nothing cancels, even where the probability of the masks is close to 1.
-
-    Args:
-        masks: Each (W, C).
-
-    Returns:
-        The disjoint sets as masks, (R, W, C).
     """
     parts = [np.ones_like(masks[0])]
     for mask in masks:

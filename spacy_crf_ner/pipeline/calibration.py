@@ -111,7 +111,9 @@ def score_examples(pipe: Component, examples: Sequence[Example]) -> list[Scored]
     return [Scored(pipe.encoding, batch, potentials, *settings) for batch, potentials in found]
 
 
-def fit_temperature(pipe: Component, examples: Iterable[Example], more: Sequence[Scored]) -> float:
+def fit_temperature(
+    pipe: Component, examples: Iterable[Example], more: Sequence[Scored] = ()
+) -> float:
     """Set the most probable temperature, given the gold entities and a prior.
 
     The prior keeps a few entities from changing much, and below 200 the temperature is at least 1.
@@ -148,7 +150,7 @@ def fit_temperature(pipe: Component, examples: Iterable[Example], more: Sequence
 
 
 def fit_platt_scaling(
-    pipe: Component, examples: Iterable[Example], more: Sequence[Scored]
+    pipe: Component, examples: Iterable[Example], more: Sequence[Scored] = ()
 ) -> PlattScaling:
     """Set the most probable Platt scaling: are probable spans entities?
 
@@ -178,7 +180,7 @@ def fit_platt_scaling(
     return scaling
 
 
-def fit_f_score_threshold(pipe: Component, docs: Iterable[Doc], beta: float) -> float:
+def fit_f_score_threshold(pipe: Component, docs: Iterable[Doc], beta: float = 1.0) -> float:
     """Set the `f_score_threshold` with the best expected F-score on docs, without gold.
 
     The expected numbers of entities, and of right ones among those chosen, are sums of

@@ -19,14 +19,11 @@ from ..ml.threads import use_one_thread_after_fork
 from ..tags import TagScheme
 from . import calibration, checks, decoding, listeners, network, queries, settings, stored
 from .annotation import SPANS_KEY, Prediction, add_confidence_extension, annotate
-from .calibration import Scored
 from .distill_targets import distill_targets
 from .encoding import Encoding, EntityPosterior, make_encoding
 from .gold import collect_labels, learnable_labels
 from .learning_rates import LearningRateCheck
 from .loss import gold_loss, rehearsal_loss
-from .platt_scaling import PlattScaling
-from .posterior import Trellis
 from .seen_texts import SeenTexts
 
 
@@ -400,50 +397,16 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
             self.seen_texts.saved()
             settings.restore(self, self._settings_of_config)
 
-    # See `calibration` and `queries`
-
-    def fit_temperature(self, examples: Iterable[Example], more: Sequence[Scored] = ()) -> float:
-        """Set the most probable temperature given held-out examples; return it."""
-        return calibration.fit_temperature(self, examples, more)
-
-    def fit_platt_scaling(
-        self, examples: Iterable[Example], more: Sequence[Scored] = ()
-    ) -> PlattScaling:
-        """Set the most probable Platt scaling, given held-out examples; return it."""
-        return calibration.fit_platt_scaling(self, examples, more)
-
-    def fit_f_score_threshold(self, docs: Iterable[Doc], beta: float = 1.0) -> float:
-        """Set the `f_score_threshold` with the best expected F-score on docs; return it."""
-        return calibration.fit_f_score_threshold(self, docs, beta)
-
-    def nbest(self, docs: Iterable[Doc], n: int) -> list[list[queries.Labeling]]:
-        """Find the n most probable sets of entities of each doc, the best first."""
-        return queries.nbest(self, docs, n)
-
-    def prediction_sets(self, docs: Iterable[Doc]) -> list[list[queries.Labeling]]:
-        """Find the sets of entities that `spacy-crf-ner calibrate --set-coverage` guarantees."""
-        return queries.prediction_sets(self, docs)
+    fit_temperature = calibration.fit_temperature
+    fit_platt_scaling = calibration.fit_platt_scaling
+    fit_f_score_threshold = calibration.fit_f_score_threshold
+    nbest = queries.nbest
+    prediction_sets = queries.prediction_sets
+    span_posteriors_of = queries.span_posteriors
+    uncertainty = queries.uncertainty
+    trellis = queries.trellis
+    transitions = queries.transitions
 
     def span_posteriors(self, doc: Doc, spans: Iterable[Span]) -> list[float]:
         """Compute for each span of a doc the probability that it is an entity of its label."""
-        return queries.span_posteriors(self, [doc], [spans])[0]
-
-    def span_posteriors_of(
-        self, docs: Iterable[Doc], spans: Iterable[Iterable[Span]]
-    ) -> list[list[float]]:
-        """Compute for each span of each doc the probability that it is an entity of its label."""
-        return queries.span_posteriors(self, docs, spans)
-
-    def uncertainty(
-        self, docs: Iterable[Doc], lowest: float = 0.01, log_odds: bool = True
-    ) -> list[queries.Uncertainty]:
-        """Measure how uncertain the model is about each doc; preset entities are not counted."""
-        return queries.uncertainty(self, docs, lowest, log_odds)
-
-    def trellis(self, doc: Doc, label: str | None = None) -> Trellis:
-        """Show how Viterbi decoding finds the tags of a doc, or of one label in it."""
-        return queries.trellis(self, doc, label)
-
-    def transitions(self) -> queries.Transitions:
-        """Copy the transition scores of the model, not divided by the temperature."""
-        return queries.transitions(self)
+        return self.span_posteriors_of([doc], [spans])[0]

@@ -50,23 +50,16 @@ EntityPosterior = Posterior | OverlappingPosterior
 
 
 class Encoding:
-    """One chain for all labels: at most one entity at a token.
-
-    Args:
-        scheme: The name of the tag scheme.
-        labels: The labels, in the order of the model's tags.
-        name: The name of the component, for messages.
+    """One chain for all labels: at most one entity at a token; `LabelEncoding` has more chains.
 
     Attributes:
+        labels: In the order of the model's tags.
         key: Gold entities are in `doc.spans[key]`, if a doc has this key; else in `doc.ents`. None
             if entities cannot overlap.
         scheme: The tags of one chain.
         tags: The tags of the model, which are those of all chains.
         chains: The number M of chains.
         added_like: The tag whose weights those of an added label are copies of; None for zeros.
-
-    Raises:
-        InputError: For an unknown scheme.
     """
 
     key: str | None = None
@@ -170,12 +163,10 @@ class Encoding:
         platt: PlattScaling,
         excluded: Collection[str] = (),
     ) -> EntityPosterior:
-        """Return the posterior distribution over the entities of docs.
+        """Return the posterior distribution over the entities of docs with these potentials.
 
         Args:
-            docs: B docs.
-            scores: Their potentials.
-            overwrite: Whether to ignore their preset entities.
+            overwrite: Whether to ignore preset entities of docs.
             temperature: Divides all scores.
             platt: Calibrates the probabilities of spans.
             excluded: Labels that no predicted entity has; the distribution is conditional on that.
@@ -202,22 +193,13 @@ class Encoding:
     def warn_dropped(self, examples: Iterable[Example], count: bool = False) -> None:
         """Warn about gold entities that the encoding cannot write.
 
-        Args:
-            examples: The examples of an update, or all of them.
-            count: Whether to give their number, and the recall of all others. Otherwise the message
-                is always the same, so that Python shows it once.
+        With `count`, give their number, and the recall of all others. Without, the message is
+        always the same, so that Python shows it once.
         """
 
 
 class LabelEncoding(Encoding):
     """K chains for each label: entities of different labels may overlap.
-
-    Args:
-        scheme: The name of the tag scheme.
-        labels: The L labels.
-        max_nesting: The number K of chains of each label.
-        key: Gold entities are in `doc.spans[key]`; in `doc.ents` of docs without this key.
-        name: The name of the component, for messages.
 
     Raises:
         InputError: For an unknown scheme, and for labels that look like the names of levels.
@@ -243,11 +225,8 @@ class LabelEncoding(Encoding):
     def gold_tags(self, eg: Example) -> NDArray[np.int64]:
         """Convert the gold entities to tag ids of the predicted tokens: (M, T), -1 where missing.
 
-        Entities that need more levels are left out.
-
-        Raises:
-            InputError: For an entity whose label is unknown or not annotated, or that begins or
-                ends with whitespace.
+        Entities that need more levels are left out. Raises InputError as `Encoding.gold`, and for a
+        label that is not annotated.
         """
         gold, T = eg.reference, len(eg.predicted)
         ents = check_text(gold_entities(gold, self.key), self.name)
@@ -282,9 +261,8 @@ class LabelEncoding(Encoding):
 
         Returns:
             Potentials of B * M docs, all chains of a doc, then those of the next one: emissions
-            (N * M, C), transitions (B * M, C, C), start and end (B * M, C); and a callback that
-            takes the gradient for them and returns that for the given ones, if docs share
-            transitions.
+            (N * M, C), transitions (B * M, C, C), start and end (B * M, C); and the callback for
+            their gradient, if docs share transitions.
         """
         E, lengths, A, start, end = scores
         B, M, C = len(lengths), self.chains, len(self.scheme.tags)

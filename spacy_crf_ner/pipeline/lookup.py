@@ -76,8 +76,8 @@ def later_names(nlp: Language, name: str) -> list[str]:
 def entity_labels(nlp: Language, component: str | None = None) -> set[str] | None:
     """Return the labels of the entities that a pipeline can find; None if they are unknown.
 
-    They are unknown if a component does not say what it assigns, or which labels it has. Entities
-    of a `crf_ner` that overlap are in `doc.spans` alone.
+    They are, if a component does not say what it assigns, or which labels it has. Overlapping
+    entities of a `crf_ner` are in `doc.spans` alone.
     """
     if find_entities_key(nlp, component) is not None:
         return {*recognizer(nlp, component).labels}

@@ -22,7 +22,7 @@ Labeling = tuple[tuple[SpanOffsets, ...], float]
 
 
 class OverlappingPosterior:
-    """The posterior distribution over the entities of each doc, with a chain for each label.
+    """The posterior distribution over the entities of each doc, with chains for each label.
 
     Args:
         posterior: Of the B * M chains, which have one label, ANY, and are not calibrated.
@@ -91,11 +91,7 @@ class OverlappingPosterior:
         )
 
     def probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
-        """Compute for each span of each doc the probability that a level of its label has it.
-
-        Raises:
-            KeyError: For an unknown label.
-        """
+        """Compute for each span of each doc the probability that a level of its label has it."""
         asked = [
             [(start, end, ANY) for start, end, label in of_doc if label == of_chain]
             for of_doc in spans

@@ -42,12 +42,8 @@ class Trellis(NamedTuple):
 class Posterior:
     """The posterior distribution over the entities of each doc of a batch.
 
-    Args:
-        potentials: The potentials of the docs, for the tags of the scheme.
-        scheme: The tag scheme.
-        constraints: The constraints on decoding the docs.
-        temperature: Divides all scores. It changes probabilities, but not the ranking of sequences.
-        platt: Calibrates the probabilities of entities.
+    The temperature divides all scores: it changes probabilities, but not the ranking of sequences.
+    `platt` calibrates the probabilities of entities.
     """
 
     def __init__(
@@ -72,11 +68,7 @@ class Posterior:
     def nbest(self, n: int) -> list[list[tuple[list[SpanOffsets], float]]]:
         """Find the n most probable sets of entities of each doc, fewer where fewer are legal.
 
-        Returns:
-            For each doc pairs of entities and log probability, in float64, the best first.
-
-        Raises:
-            ValueError: For n below 1.
+        Each has its log probability, in float64, the best first. Raises ValueError for n below 1.
         """
         tags, scores = crf.nbest(self._passes.chain, n)
         log_p = np.minimum(scores - self._passes.log_z[:, None], 0.0)
@@ -108,11 +100,7 @@ class Posterior:
         )
 
     def probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
-        """Compute for each span of each doc the calibrated probability that it is an entity.
-
-        Raises:
-            KeyError: For an unknown label.
-        """
+        """Compute for each span of each doc the calibrated probability that it is an entity."""
         numbers = self._scheme.numbers
         flat = [
             (begin + start, begin + end, numbers[label])
@@ -124,16 +112,11 @@ class Posterior:
         return [list(islice(p, len(of_doc))) for of_doc in spans]
 
     def candidates(self, thresholds: NDArray[np.float64]) -> list[list[tuple[SpanOffsets, float]]]:
-        """Find all spans with at least this calibrated probability; they may overlap.
+        """Find all spans with at least the calibrated probability of their label, (L,), above 0.
 
-        An entity is at most as probable as the tags of its first tokens. So spans grow to the right
-        from each token while these tags are probable enough.
-
-        Args:
-            thresholds: A number above 0 for each label: (L,).
-
-        Returns:
-            The spans of each doc in order, each with its probability.
+        They are in order, each with its probability, and may overlap. An entity is at most as
+        probable as the tags of its first tokens. So spans grow to the right from each token while
+        these tags are probable enough.
         """
         # Posteriors to look for, a little below the thresholds: those are compared at the end.
         lowest = self._platt.invert(thresholds) * (1 - 1e-9)
@@ -196,12 +179,11 @@ class Posterior:
         return [offsets[i:j] for i, j in pairwise(parts.tolist())]
 
     def _segments(self, starts: NDArray[np.int64], tags: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Compute the probability that segments of tokens have given tags: (S,).
+        """Compute the probability that S segments, within a doc each, have given tags: (S,).
 
         Args:
             starts: First tokens, among all N: (S,).
-            tags: Their tags, negative beyond the end of a segment: (S, L). No segment crosses the
-                end of its doc.
+            tags: (S, L), negative beyond the end of a segment.
         """
         if not len(starts):
             return np.zeros(0)

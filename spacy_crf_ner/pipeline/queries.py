@@ -216,7 +216,7 @@ def _offsets(pipe: CRFEntityRecognizer, doc: Doc, spans: Iterable[Span]) -> list
 
 
 def uncertainty(
-    pipe: CRFEntityRecognizer, docs: Iterable[Doc], lowest: float, log_odds: bool
+    pipe: CRFEntityRecognizer, docs: Iterable[Doc], lowest: float = 0.01, log_odds: bool = True
 ) -> list[Uncertainty]:
     """Measure how uncertain the model is about each doc; preset entities are not counted.
 
@@ -244,7 +244,7 @@ def uncertainty(
     return [Uncertainty(len(doc), *of_doc) for doc, of_doc in zip(docs, columns)]
 
 
-def trellis(pipe: CRFEntityRecognizer, doc: Doc, label: str | None) -> Trellis:
+def trellis(pipe: CRFEntityRecognizer, doc: Doc, label: str | None = None) -> Trellis:
     """Show how Viterbi decoding finds the tags of a doc: scores, back-pointers and path.
 
     Args:

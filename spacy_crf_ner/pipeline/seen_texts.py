@@ -76,20 +76,14 @@ class SeenTexts:
         self._cfg["seen"]["is_complete"] = True
 
     def learn(self, examples: Iterable[Example]) -> None:
-        """Remember examples of an update.
-
-        What was evaluated before it can have chosen how training goes on.
-        """
+        """Remember examples of an update; those evaluated before can have chosen how it goes on."""
         self._scored_are_dev()
         texts = [eg.text for eg in examples]
         self.remember("train", (text for text in texts if hash(text) not in self._learned))
         self._learned.update(map(hash, texts))
 
     def score(self, examples: Iterable[Example]) -> None:
-        """Remember examples of an evaluation, in case that it chooses these weights.
-
-        New weights are not chosen.
-        """
+        """Remember examples of an evaluation: it may choose these weights, unless they are new."""
         seen = self._cfg["seen"]
         if self.new["train"] or seen["train"] or not seen["is_complete"]:
             self._scored |= hashes_of(eg.text for eg in examples)
@@ -99,11 +93,7 @@ class SeenTexts:
         self.new[part] |= hashes_of(texts)
 
     def inherit(self, saved: dict[str, Any]) -> None:
-        """Add what a teacher has stored: a student knows more of its texts than of new ones.
-
-        Raises:
-            KeyError, TypeError, ValueError: If it is damaged.
-        """
+        """Add what a teacher has stored: a student knows more of its texts than of new ones."""
         for part in PARTS:
             self.new[part] |= {*_decode(saved[part]).tolist()}
         if not (saved["is_complete"] is True and saved["train"]):

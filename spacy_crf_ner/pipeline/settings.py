@@ -52,8 +52,7 @@ class Setting(NamedTuple):
     """Which values a setting may have.
 
     Attributes:
-        is_valid: Whether a value may be set. It may raise TypeError or AttributeError for values of
-            another type.
+        is_valid: Whether a value may be set; it may fail for values of another type.
         expected: The valid values, for the message.
         unset: The value that is set for None: the default.
     """

@@ -49,14 +49,9 @@ class SharedTok2Vec(Tok2Vec):
         sgd: Optimizer | None = None,
         losses: dict[str, float] | None = None,
     ) -> dict[str, float]:
-        """Send token vectors to the listeners. The last one completes the update.
+        """Send token vectors to the listeners; see spaCy's `Tok2Vec.update`.
 
-        Args:
-            examples: Their predicted docs are read.
-            drop: The dropout rate.
-            sgd: Updates the weights; None keeps the gradients for `finish_update`.
-            losses: The sum of the squared gradients of all listeners is added to the entry of the
-                component, and the dict returned.
+        The last listener completes the update. The loss is the sum of the squared gradients of all.
         """
         losses = {} if losses is None else losses
         losses.setdefault(self.name, 0.0)
