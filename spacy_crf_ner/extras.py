@@ -11,7 +11,6 @@ PACKAGES = {
     "train": {"safetensors", "tokenizers", "torch", "torchcrf", "transformers"},
     "runtime": {"onnxruntime", "tokenizers"},
     "int8": {"onnx", "onnxruntime"},
-    "tune": {"optuna"},
     "annotate": {"filelock", "pandas", "pyarrow"},
     "ray": {"ray"},
     "report": {"matplotlib", "nervaluate"},

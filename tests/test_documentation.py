@@ -19,12 +19,10 @@ import nbformat
 import numpy as np
 import pytest
 import spacy
-import srsly
 from markdown_it import MarkdownIt
 from nbclient import NotebookClient
 from spacy.cli._util import app as spacy_app
 from spacy.tokens import DocBin
-from spacy.util import load_config
 from spacy.vocab import Vocab
 from thinc.api import Config
 from typer.testing import CliRunner
@@ -36,7 +34,6 @@ from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets
 from spacy_crf_ner.training.init_config import MINILM
 from spacy_crf_ner.training.optimizer import GroupedAdam
-from spacy_crf_ner.training.tuning import distribution
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
@@ -50,6 +47,7 @@ NOT_RUN = {
     "torchrun ": "starts several processes: tests/training/test_distributed.py",
     "spacy project run ablation": "trains all variants: tests/benchmarks/test_ablation.py",
     "spacy train configs/spacy_transformers.cfg": "needs an extra: test_spacy_transformers.py",
+    "python examples/tune": "trains several pipelines: tests/training/test_tune_example.py",
     "python benchmarks": "takes long, and needs corpora that are not part of the project",
     "spacy-crf-ner convert --hub": "needs the hub: tests/data/test_hugging_face.py",
     ".* s3://": "needs a cluster and a store: tests/annotate/test_ray_engine.py",
@@ -70,7 +68,6 @@ REPLACED = {
 }
 SHORT = {
     "spacy train": "--training.max_steps 2 --training.eval_frequency 2",
-    "spacy-crf-ner tune": "--trials 1 --training.max_steps 2 --training.eval_frequency 2",
     "spacy project run": "--vars.steps 2 --vars.eval_frequency 2 --vars.config cnn",
 }
 
@@ -278,15 +275,8 @@ def test_json_block_is_valid(block: Block) -> None:
     json.loads(block.text)
 
 
-@pytest.mark.parametrize("block", named("yaml"))
-def test_yaml_block_is_valid_search_space(block: Block) -> None:
-    config = load_config(ROOT / "configs" / "transformer.cfg")
-    for name, values in srsly.yaml_loads(block.text).items():
-        distribution(config, name, values)
-
-
 def test_all_block_languages_are_tested() -> None:
-    known = {"bash", "{.python", "python", "ini", "json", "text", "dockerfile", "yaml"}
+    known = {"bash", "{.python", "python", "ini", "json", "text", "dockerfile"}
     assert {block.language for block in blocks()} <= known
 
 

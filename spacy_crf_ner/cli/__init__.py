@@ -31,18 +31,17 @@ from .report import report
 from .review import review
 from .suggest import suggest
 from .train_distributed import train_distributed
-from .tune import tune
 from .visualize import visualize
 
 # In the order of the help.
 PANELS = {
     "Data": (convert, combine, check, suggest, review),
-    "Training": (init_config, tune, train_distributed, distill),
+    "Training": (init_config, train_distributed, distill),
     "Prediction": (predict, annotate, redact),
     "Evaluation": (report, visualize, explain, calibrate, monitor),
     "Deployment": (export, info),
 }
-WITH_CONFIG_OVERRIDES = (tune, train_distributed)
+WITH_CONFIG_OVERRIDES = (train_distributed,)
 
 
 class Commands(TyperGroup):

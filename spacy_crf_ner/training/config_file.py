@@ -43,16 +43,10 @@ def reader_block(config: Config, part: str) -> tuple[str, dict[str, Any]]:
 
 def get_dotted(config: Config, name: str) -> Any:
     """Return the value that a setting has in a config; None for none."""
-    return dot_to_object(config, name) if has_dotted(config, name) else None
-
-
-def has_dotted(config: Config, name: str) -> bool:
-    """Whether a config has a setting; its value may be None."""
     try:
-        dot_to_object(config, name)
+        return dot_to_object(config, name)
     except KeyError:
-        return False
-    return True
+        return None
 
 
 def check_corpora(config: Config) -> None:

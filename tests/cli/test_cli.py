@@ -115,13 +115,11 @@ def test_app_without_command_name_exits_with_2(tmp_path: Path) -> None:
     assert "No such command" in result.output
 
 
-def test_training_commands_unknown_option_print_error(tmp_path: Path) -> None:
+def test_train_distributed_unknown_option_prints_error(tmp_path: Path) -> None:
     (tmp_path / "config.cfg").write_text("[nlp]\n")
-    for command, output in (("tune", []), ("train-distributed", ["--output"])):
-        output = [*output, str(tmp_path / "out")]
-        arguments = [command, str(tmp_path / "config.cfg"), *output, "--trails", "3"]
-        result = runner.invoke(app, arguments)
-        assert result.exit_code == 1 and "Error: No such option" in result.output
+    command = ["train-distributed", str(tmp_path / "config.cfg"), "--output", str(tmp_path / "out")]
+    result = runner.invoke(app, [*command, "--trails", "3"])
+    assert result.exit_code == 1 and "Error: No such option" in result.output
 
 
 def test_help_is_plain_text() -> None:
@@ -376,22 +374,17 @@ def test_check_output_escapes_characters_missing_in_encoding(
     assert rb"\u0110\u1ecba" in out
 
 
-@pytest.mark.parametrize("command", ["tune", "train-distributed"])
-def test_training_commands_config_without_corpora_print_error(command: str, tmp_path: Path) -> None:
-    output = ["-o"] if command == "train-distributed" else []
+def test_train_distributed_of_config_without_corpora_prints_error(tmp_path: Path) -> None:
     config = str(ROOT / "configs" / "char.cfg")
-    result = runner.invoke(app, [command, config, *output, str(tmp_path / "out")])
+    result = runner.invoke(app, ["train-distributed", config, "-o", str(tmp_path / "out")])
     assert result.exit_code == 1
     assert "[corpora.train] path: expected a .spacy file, or a folder of them" in result.output
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", ["tune", "train-distributed"])
-def test_training_commands_non_utf8_config_print_error(command: str, tmp_path: Path) -> None:
+def test_train_distributed_of_config_that_is_not_utf8_prints_error(tmp_path: Path) -> None:
     (tmp_path / "config.cfg").write_bytes(b"[paths]\ntrain = \xff\xfe\n")
-    output = ["-o"] if command == "train-distributed" else []
-    arguments = [str(tmp_path / "config.cfg"), *output, str(tmp_path / "out")]
-    result = runner.invoke(app, [command, *arguments])
+    result = runner.invoke(app, ["train-distributed", str(tmp_path / "config.cfg")])
     assert result.exit_code == 1 and "a file that is not UTF-8" in result.output
 
 
