@@ -20,25 +20,11 @@ _KEPT = ("mom1", "mom2", "averages", "nr_update")
 
 @dataclass
 class Progress:
-    """The progress of a training run.
-
-    Attributes:
-        size: Number of processes.
-        steps: Number of complete steps.
-        results: Score and step of each evaluation.
-    """
+    """The number of processes and of complete steps, and score and step of each evaluation."""
 
     size: int
     steps: int = 0
     results: list[tuple[float, int]] = field(default_factory=list)
-
-    def is_finished(self, patience: int, max_steps: int) -> bool:
-        """Return whether to stop, by the rules of `spacy train`; 0 is no limit."""
-        if not self.steps:
-            return False
-        last = self.steps - 1
-        _, best = max((score, -step) for score, step in self.results)
-        return bool((patience and last + best >= patience) or (max_steps and last >= max_steps))
 
 
 def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: Path) -> None:
@@ -76,18 +62,16 @@ def read_state(output: Path | None) -> dict[str, Any]:
 
 
 def restore(nlp: Language, optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Restore a pipeline and its new optimizer from a checkpoint.
+    """Restore a pipeline and the moments of its optimizer from a checkpoint.
 
     Raises:
         InputError: If names or shapes of the weights differ.
     """
     set_weights(nlp, state["weights"])
-    for name, labels in state.get("untrained", {}).items():
-        recognizer(nlp, name).cfg["untrained"] = [*labels]
-    for name, seen in state.get("seen", {}).items():
-        recognizer(nlp, name).seen_texts.inherit(seen)
-    for _ in range(state["progress"]["steps"]):
-        optimizer.step_schedules()  # type: ignore[no-untyped-call]
+    for name in recognizer_names(nlp):
+        pipe = recognizer(nlp, name)
+        pipe.cfg["untrained"] = [*state["untrained"][name]]
+        pipe.seen_texts.inherit(state["seen"][name])
     ops: Any = get_current_ops()
     for name, key, *_ in parameters(nlp):
         for kind, values in state["moments"][name].items():

@@ -3,11 +3,9 @@
 import random
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 from shutil import copytree
-from timeit import default_timer
 from typing import Any
 
 from spacy.language import Language
@@ -21,7 +19,7 @@ from spacy.training.loop import (
     create_before_to_disk_callback,
     create_evaluation_callback,
     create_train_batches,
-    subdivide_batch,
+    train_while_improving,
     update_meta,
 )
 from spacy.util import registry, resolve_dot_names
@@ -81,6 +79,9 @@ def train(
 class Trainer:
     """Train an initialized pipeline in one rank.
 
+    A training that resumes goes through the steps that are done again, with empty batches and the
+    scores that are known: so schedules, patience and numbers of steps continue.
+
     Args:
         output: Folder of the checkpoints; None to write none.
         state: Training state to continue from; None to start.
@@ -104,47 +105,49 @@ class Trainer:
         self.evaluate = create_evaluation_callback(nlp, dev_corpus, T["score_weights"])
         self.optimizer = T["optimizer"]
         self.progress = Progress(**state["progress"]) if state else Progress(group.size)
+        self._done = self.progress.steps  # before this run
+        self._known = {step: score for score, step in self.progress.results}
+        self._step = 0
         self._keys: list[KeyT] = []  # of the weights that are known to be equal in all ranks
         # Whether the weights are those after progress.steps complete steps of this run.
         self._can_save = False
 
     def run(self) -> None:
         """Train to the end; evaluate, log and save on the way."""
-        T, progress, start = self.settings, self.progress, default_timer()
+        T, own_nlp = self.settings, self.nlp
         if self._state is None and self.output is not None:
             self.output.mkdir(parents=True, exist_ok=True)
             clean_output_dir(self.output)
             (self.output / STATE).unlink(missing_ok=True)
-        with self.nlp.select_pipes(disable=T["frozen_components"]):
+        with own_nlp.select_pipes(disable=T["frozen_components"]):
             setup_logger = T["logger"] if self.group.rank == 0 else _log_nothing
-            log_step, finalize_logger = setup_logger(self.nlp, sys.stdout, sys.stderr)
-        losses: dict[str, float] = {}
-        words = 0
-        epoch = 0
+            log_step, finalize_logger = setup_logger(own_nlp, sys.stdout, sys.stderr)
+        synchronized: Any = _Synchronized(self)
+        steps = train_while_improving(
+            synchronized,
+            self.optimizer,
+            self._batches(),
+            self._evaluate,
+            exclude=T["frozen_components"],
+            annotating_components=T["annotating_components"],
+            before_update=self._begin_step,
+            **{name: T[name] for name in ("dropout", "accumulate_gradient", "eval_frequency")},
+            **{name: T[name] for name in ("patience", "max_steps")},
+        )
         try:
-            for step, (epoch, batch) in enumerate(self._batches(), progress.steps):
-                self._resume({"step": step, "epoch": epoch})
-                if progress.is_finished(T["patience"], T["max_steps"]):
-                    break
-                with self._random_numbers(step):
-                    self._train_batch(batch, {"step": step, "epoch": epoch}, losses)
-                words += sum(len(eg) for eg in batch)
-                if step % T["eval_frequency"]:
-                    log_step(None)  # as in spaCy, for a step without evaluation
+            for _, info, is_best in steps:
+                is_done, is_known = self._step < self._done, self._step in self._known
+                if is_done and (is_best is None or is_known):
                     continue
-                info = {
-                    "epoch": epoch,
-                    "step": step,
-                    "losses": losses,
-                    "checkpoints": progress.results,
-                    "seconds": int(default_timer() - start),
-                    "words": words,
-                }
-                with self._random_numbers(step):
-                    self._evaluate(info)
-                log_step(info)
-                losses = {}
-            self._resume({"step": progress.steps, "epoch": epoch})  # if there is no batch left
+                self._complete_step()
+                if is_best is not None and self.group.rank == 0:
+                    with own_nlp.select_pipes(disable=T["frozen_components"]):
+                        update_meta(T, own_nlp, info)
+                    if self.output is not None:
+                        self._save(is_best)
+                        info["output_path"] = str(self.output / DIR_MODEL_LAST)
+                # An evaluation that was interrupted and is repeated has no losses to log.
+                log_step(None if is_best is None or is_done else info)
             self._share_learned()
         finally:
             finalize_logger()
@@ -152,7 +155,11 @@ class Trainer:
                 self._save(is_best=False)
 
     def _batches(self) -> Iterator[tuple[int, list[Example]]]:
-        """Yield epoch and batch of each step; a resumed training skips those it has used."""
+        """Yield epoch and batch of each step; those of steps that are done are empty.
+
+        A step has random numbers of its own: the order of docs does not depend on how many are
+        drawn. So it is the same in a resumed training, whatever components draw.
+        """
         max_epochs, progress = self.settings["max_epochs"], self.progress
         corpus = shard(self._remembered, self.group)
         if max_epochs >= 0:
@@ -167,9 +174,14 @@ class Trainer:
         batcher: Any = lockstep(self.settings["batcher"], self.group)
         batches = create_train_batches(self.nlp, corpus, batcher, max_epochs)
         # Another number of ranks gives other batches: start with the first one.
-        skipped = progress.steps if progress.size == self.group.size else 0
+        is_same = progress.size == self.group.size
+        done = islice(batches, self._done) if is_same else repeat((0, []), self._done)
         progress.size = self.group.size
-        return islice(batches, skipped, None)
+        empty: Iterator[tuple[int, list[Example]]] = ((epoch, []) for epoch, _ in done)
+        for step, each in enumerate(chain(empty, batches)):
+            with kept_random_state():
+                random.seed(None if self.seed is None else f"{self.seed} {self.group.rank} {step}")
+                yield each
 
     def _remembered(self, nlp: Language) -> Iterator[Example]:
         """Read the training corpus. The recognizers keep hashes of the examples of all ranks."""
@@ -180,10 +192,8 @@ class Trainer:
 
     @property
     def _trained(self) -> list[CRFEntityRecognizer]:
-        """The recognizers that are trained."""
-        names = [
-            n for n in recognizer_names(self.nlp) if n not in self.settings["frozen_components"]
-        ]
+        frozen = self.settings["frozen_components"]
+        names = [name for name in recognizer_names(self.nlp) if name not in frozen]
         return [recognizer(self.nlp, name) for name in names]
 
     def _share_learned(self) -> None:
@@ -199,79 +209,57 @@ class Trainer:
                 pipe.cfg["untrained"] = [x for x in pipe.cfg["untrained"] if x in untrained]
                 pipe.seen_texts.new["train"] |= hashes
 
-    @contextmanager
-    def _random_numbers(self, step: int) -> Iterator[None]:
-        """Use random numbers of a step alone: the order of docs does not depend on how many.
-
-        So it is the same in a resumed training, whatever components draw.
-        """
-        with kept_random_state():
-            random.seed(None if self.seed is None else f"{self.seed} {self.group.rank} {step}")
-            yield
-
-    def _resume(self, place: Info) -> None:
-        """Restore the training state, if there is one that is not restored yet.
-
-        An evaluation that was interrupted is repeated.
-        """
-        if self._state is None:
+    def _begin_step(self, _: Any, place: Info) -> None:
+        self._step, before_update = place["step"], self.settings["before_update"]
+        if self._state is not None:
+            self._restore(self._state, place)
+        if self._step < self._done:
             return
-        T, nlp, own, last = self.settings, self.nlp, get_weights(self.nlp), self.progress.steps - 1
-        state, self._state = self._state, None
-        shapes = [{name: each.shape for name, each in of.items()} for of in (own, state["weights"])]
-        with self._random_numbers(last):
-            if T["before_update"] and shapes[0] != shapes[1]:
-                T["before_update"](nlp, place)  # it may add the labels that the state has
-                drop_gradients(nlp)
-            restore(nlp, self.optimizer, state)
-            evaluated = [step for _, step in self.progress.results]
-            if last % T["eval_frequency"] == 0 and last not in evaluated:
-                info = {"step": last, "epoch": place["epoch"], "losses": {}, "seconds": 0}
-                self._evaluate({**info, "words": 0, "checkpoints": self.progress.results})
-
-    def _train_batch(self, batch: list[Example], place: Info, losses: dict[str, float]) -> None:
-        """Do one step on the batches of all ranks."""
-        T, nlp = self.settings, self.nlp
-        if T["before_update"]:
-            T["before_update"](nlp, place)
-        keys = [parameter.key for parameter in parameters(nlp)]
+        if before_update:
+            before_update(self.nlp, place)
+        keys = [parameter.key for parameter in parameters(self.nlp)]
         if keys != self._keys:  # before the first step, and if a callback has added labels
-            broadcast_weights(nlp, self.group)
+            broadcast_weights(self.nlp, self.group)
             self._keys = keys
-        settings: dict[str, Any] = {
-            "drop": T["dropout"],
-            "sgd": False,
-            "exclude": T["frozen_components"],
-            "annotates": T["annotating_components"],
-        }
-        for part in subdivide_batch(batch, T["accumulate_gradient"]):  # type: ignore[no-untyped-call]
-            nlp.update(part, losses=losses, **settings)
-        sum_gradients(nlp, self.group)
+
+    def _restore(self, state: dict[str, Any], place: Info) -> None:
+        own, before_update = get_weights(self.nlp), self.settings["before_update"]
+        shapes = [{name: each.shape for name, each in of.items()} for of in (own, state["weights"])]
+        if before_update and shapes[0] != shapes[1]:  # it may add the labels that the state has
+            before_update(self.nlp, {**place, "step": self._done})
+            drop_gradients(self.nlp)
+        restore(self.nlp, self.optimizer, state)
+        self._state = None
+
+    def learners(self) -> list[tuple[str, Any]]:
+        """Return what ends a step: the sum over ranks, and the components; nothing if it is done.
+
+        Components must not learn from gradients of zero either, which keep Adam's momentum.
+        """
+        return [("", self), *self.nlp.pipeline] if self._step >= self._done else []
+
+    is_trainable, model = True, "none"  # as a component whose `finish_update` spaCy's loop calls
+
+    def finish_update(self, _: Any) -> None:
+        """Sum the gradients of a step over ranks."""
+        sum_gradients(self.nlp, self.group)
         self._can_save = False
-        for name, pipe in nlp.pipeline:
-            if name not in T["frozen_components"] and getattr(pipe, "is_trainable", False):
-                pipe.finish_update(self.optimizer)  # type: ignore[attr-defined]
-        self.optimizer.step_schedules()
-        self.progress.steps = place["step"] + 1
-        self._can_save = True
 
-    def _evaluate(self, info: Info) -> None:
-        """Evaluate, add the scores to the logged info, and save the pipeline."""
-        score = 0.0
+    def _complete_step(self) -> None:
+        self.progress.steps, self._can_save = self._step + 1, True
+
+    def _evaluate(self) -> tuple[float, dict[str, Any]]:
+        """Return the score, which rank 0 computes, and what it consists of."""
+        if self._step in self._known:
+            return self._known[self._step], {}
+        self._complete_step()  # also if the evaluation fails
         self._share_learned()
-        if self.group.rank == 0:
-            with self.nlp.use_params(self.optimizer.averages):
-                score, info["other_scores"] = self.evaluate()
-        info["score"] = self.group.broadcast(float(score))
-        self.progress.results.append((info["score"], info["step"]))
-        if self.group.rank == 0:
-            with self.nlp.select_pipes(disable=self.settings["frozen_components"]):
-                update_meta(self.settings, self.nlp, info)
-        if self.output is not None:
-            self._save(is_best=info["score"] == max(self.progress.results)[0])
-            info["output_path"] = str(self.output / DIR_MODEL_LAST)
+        score, others = self.evaluate() if self.group.rank == 0 else (0.0, {})
+        score = self.group.broadcast(float(score))
+        self.progress.results.append((score, self._step))
+        return score, others
 
-    def _save(self, *, is_best: bool) -> None:
+    def _save(self, is_best: bool) -> None:
         if self.output is None:
             return
         before_to_disk = create_before_to_disk_callback(self.settings["before_to_disk"])
@@ -283,6 +271,19 @@ class Trainer:
                 copytree(last, part)
         # Save the state last: its best step must be in model-best.
         save_state(self.nlp, self.optimizer, self.progress, self.output)
+
+
+class _Synchronized:
+    """What spaCy's loop needs of a pipeline."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self.update, self.use_params = trainer.nlp.update, trainer.nlp.use_params
+
+    @property
+    def pipeline(self) -> list[tuple[str, Any]]:
+        """The components that learn, after the sum over ranks."""
+        return self._trainer.learners()
 
 
 def _log_nothing(*_: Any) -> tuple[Any, Any]:

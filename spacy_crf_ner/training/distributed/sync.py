@@ -1,6 +1,6 @@
 """Synchronization of weights and gradients across ranks."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import torch
@@ -17,19 +17,12 @@ from .process_group import ProcessGroup
 
 
 class Parameter(NamedTuple):
-    """The weights that an optimizer updates in one call.
+    """The weights that an optimizer updates in one call."""
 
-    Attributes:
-        name: The component, the number of the layer in it, and the name in the layer.
-        key: How optimizers identify the weights; it differs between processes.
-        tensor: Shares the memory of the weights.
-        owner: The thinc layer, or the parameter of a torch module.
-    """
-
-    name: str
-    key: KeyT
-    tensor: Tensor
-    owner: Model[Any, Any] | nn.Parameter
+    name: str  # the component, the number of the layer in it, and the name in the layer
+    key: KeyT  # by which optimizers know the weights; it differs between processes
+    tensor: Tensor  # shares the memory of the weights
+    owner: Model[Any, Any] | nn.Parameter  # the thinc layer, or the parameter of a torch module
 
     @property
     def gradient(self) -> Tensor | None:
@@ -53,7 +46,12 @@ class Parameter(NamedTuple):
 def parameters(nlp: Language) -> list[Parameter]:
     """Find the weights of all components, in an order that is the same in every process."""
     found: dict[Hashable, Parameter] = {}  # by what is the same for shared weights only
-    for place, layer in _layers(nlp):
+    layers = [
+        (f"{name}/{number}", layer)
+        for name, pipe in nlp.components
+        for number, layer in enumerate(model_layers(pipe))
+    ]
+    for place, layer in layers:
         for name in layer.param_names:
             if layer.has_param(name):
                 key, tensor = (layer.id, name), to_tensor(layer.get_param(name))
@@ -121,9 +119,3 @@ def sum_gradients(nlp: Language, group: ProcessGroup) -> None:
         group.all_reduce(flat)
         for gradient, part in zip(gradients, torch.split(flat, [d.numel() for d in gradients])):
             gradient.copy_(part.view_as(gradient))
-
-
-def _layers(nlp: Language) -> Iterator[tuple[str, Model[Any, Any]]]:
-    for name, pipe in nlp.components:
-        for number, layer in enumerate(model_layers(pipe)):
-            yield f"{name}/{number}", layer
