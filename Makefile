@@ -54,7 +54,7 @@ test-gpu: .venv/test
 test-lowest: .venv-lowest/ready $(MINILM)
 	PYTEST_ADDOPTS="--pythonwarnings default" .venv-lowest/bin/$(PYTEST) -m "not slow" $(addprefix tests/, \
 		annotate/test_dataframes.py annotate/test_readers.py annotate/test_writers.py data ml pipeline \
-		report/test_plots.py test_export.py training)
+		evaluation/test_monitoring.py evaluation/test_risk_control.py test_export.py training)
 
 test-runtime: .venv-runtime/ready .venv/test
 	rm -rf corpus/exported

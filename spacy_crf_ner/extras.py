@@ -8,12 +8,13 @@ from importlib.metadata import PackageNotFoundError, version
 from .input_error import InputError
 
 PACKAGES = {
-    "train": {"safetensors", "tokenizers", "torch", "torchcrf", "transformers"},
+    "train": {"safetensors", "scipy", "tokenizers", "torch", "torchcrf", "transformers"},
     "runtime": {"onnxruntime", "tokenizers"},
     "int8": {"onnx", "onnxruntime"},
     "annotate": {"filelock", "pandas", "pyarrow"},
     "ray": {"ray"},
-    "report": {"matplotlib", "nervaluate"},
+    "calibrate": {"scipy"},
+    "report": {"nervaluate", "scipy"},
     "datasets": {"datasets", "pyarrow"},
     "vi": {"pyvi"},
 }

@@ -31,7 +31,7 @@ from pipelines import OWN_TRANSFORMER, train, trained_elsewhere
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate
-from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets
+from spacy_crf_ner.evaluation.risk_control import Targets
 from spacy_crf_ner.training.init_config import MINILM
 from spacy_crf_ner.training.optimizer import GroupedAdam
 
@@ -146,7 +146,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
         (folder / name).mkdir(parents=True)
         trained.to_disk(folder / name)
     DocBin(docs=docs * 4).to_disk(folder / "corpus" / "calibration.spacy")
-    calibrate(trained, examples * 4, targets=CoverageTargets(recall=0.5, by_label=True))
+    calibrate(trained, examples * 4, targets=Targets(recall=0.5, by_label=True))
     trained.to_disk(folder / "careful")
     (folder / "packages").mkdir()
     (folder / "texts").mkdir()

@@ -34,8 +34,8 @@ from pipelines import (
 )
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate
-from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets
 from spacy_crf_ner.evaluation.guarantees import guarantees
+from spacy_crf_ner.evaluation.risk_control import Targets
 from spacy_crf_ner.export import export_pipeline
 from spacy_crf_ner.pipeline.calibration import log_likelihoods
 
@@ -293,7 +293,7 @@ def calibrated(shared: Any, make: Any) -> Path:
     def fitted() -> Language:
         nlp = make("own")
         examples = make_examples(nlp, SENTENCES * 20)
-        calibrate(nlp, examples, targets=CoverageTargets(recall=0.5))
+        calibrate(nlp, examples, targets=Targets(recall=0.5))
         return nlp  # type: ignore[no-any-return]
 
     return Path(shared("to_export_calibrated", fitted))
@@ -327,9 +327,7 @@ def test_export_keeps_guarantees_in_fp32_and_drops_them_in_int8(
 def test_export_keeps_guarantees_of_second_recognizer(make: Any) -> None:
     nlp = make("cnn")
     nlp.add_pipe("crf_ner", "second", source=make("cnn"))
-    calibrate(
-        nlp, make_examples(nlp, SENTENCES * 20), "second", targets=CoverageTargets(recall=0.5)
-    )
+    calibrate(nlp, make_examples(nlp, SENTENCES * 20), "second", targets=Targets(recall=0.5))
     guaranteed = guarantees(nlp, "second")
     assert guaranteed and guarantees(export_pipeline(nlp), "second") == guaranteed
 

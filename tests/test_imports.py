@@ -13,7 +13,7 @@ PACKAGE_DIR = Path(__file__).parents[1] / "spacy_crf_ner"
 
 
 # Steps of one process, and the packages that are not imported after them.
-ALL = {"torch", "transformers", "spacy", "thinc", "numpy", "matplotlib"}
+ALL = {"torch", "transformers", "spacy", "thinc", "numpy", "scipy"}
 STEPS = [
     ("import spacy_crf_ner", ALL),
     ("from spacy_crf_ner.cli import app\ntry: app(['--help'])\nexcept SystemExit: pass", ALL),
@@ -25,10 +25,9 @@ STEPS = [
     ("import spacy_crf_ner.pipeline.crf_ner", {"transformers"}),
     ("import spacy_crf_ner.pipeline.load", {"transformers"}),
     *(
-        (f"import spacy_crf_ner.{name}", {"transformers", "matplotlib"})
+        (f"import spacy_crf_ner.{name}", {"transformers", "scipy"})
         for name in ("active_learning", "annotate", "check", "data", "evaluation", "report.html")
     ),
-    ("import spacy_crf_ner.report.plots", {"matplotlib"}),
 ]
 
 

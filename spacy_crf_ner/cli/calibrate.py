@@ -144,9 +144,8 @@ def calibrate(
     from ..annotate.sample import read_sample
     from ..annotate.settings import Settings
     from ..evaluation.calibration import calibrate as fit
-    from ..evaluation.coverage_targets import CoverageTargets
     from ..evaluation.guarantees import fitted_settings, restore_fitted
-    from ..evaluation.held_out import new_examples
+    from ..evaluation.risk_control import Targets
     from ..pipeline.calibration import calibration_of
     from ..pipeline.load import load
     from ..pipeline.lookup import recognizer, recognizer_name
@@ -177,20 +176,9 @@ def calibrate(
         of_folds = train_held_out(nlp, trained, folds, component, gpu_id)
         of_folds = track(of_folds, "Training folds", folds, console=Console(stderr=True))
     trained_on = [eg.text for eg in trained] if train is not None else None
-    targets = CoverageTargets(
-        recall,
-        ents_precision,
-        set_coverage,
-        confidence_level,
-        by_label,
-        trained_on,
-        held_out,
-        count_dev,
-    )
+    stated = trained_on, held_out, count_dev
+    targets = Targets(recall, ents_precision, set_coverage, confidence_level, by_label, *stated)
     with plain_warnings():
-        if not targets and trained_on is not None:
-            name = recognizer_name(nlp, component)
-            examples, _ = new_examples(nlp, name, examples, trained_on=trained_on, count_dev=True)
         result = fit(
             nlp,
             track(examples, "Calibrating", console=Console(stderr=True)),

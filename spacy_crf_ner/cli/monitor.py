@@ -33,8 +33,7 @@ def monitor(
     leave_out_torch_if_exported(model, dtype)
     from ..annotate.sample import read_sample
     from ..annotate.settings import Settings
-    from ..evaluation.drift import SAMPLE, different
-    from ..evaluation.guarantees import drift
+    from ..evaluation.monitoring import SAMPLE, different, drift
     from ..pipeline.load import load
     from ..pipeline.lookup import recognizer_name
 

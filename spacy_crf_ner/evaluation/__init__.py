@@ -12,10 +12,10 @@ from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import find_entities_key, recognizer, recognizer_name_or_none
 from .bootstrap import RESAMPLES, confidence_intervals, paired_bootstrap
 from .calibration import precision_at, reliability
-from .coverage import coverage
 from .earlier_docs import as_left_by
 from .error_analysis import confusion, errors, missed_probabilities
 from .matching import DocEntities, collect_entities, match_entities
+from .monitoring import coverage
 from .nesting import nesting
 from .scores import count_entities, score_matchings, score_strictly
 from .training_log import read_training_log

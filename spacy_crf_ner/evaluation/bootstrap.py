@@ -5,13 +5,12 @@ Axes: R resamples, D docs, L labels, 3 counts (correct, predicted, gold) or 3 sc
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import sqrt
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..extras import required
 from . import scores
 
 LEVEL = 0.95
@@ -81,17 +80,11 @@ def confidence_intervals(
 
 
 def wilson(correct: int, number: int) -> tuple[float, float]:
-    """Return Wilson's interval of a share, at `LEVEL` (Wilson 1927, JASA 22).
-
-    Args:
-        correct: Number of correct ones.
-        number: Number of all, at least 1.
-    """
-    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
-    p, z2 = correct / number, z * z / number
-    half = z * sqrt(p * (1 - p) / number + z2 / (4 * number))
-    low, high = (p + z2 / 2 - half) / (1 + z2), (p + z2 / 2 + half) / (1 + z2)
-    return max(0.0, low) if correct else 0.0, min(1.0, high) if correct < number else 1.0
+    """Return Wilson's interval of a share, at `LEVEL` (Wilson 1927, JASA 22); exact at 0 and 1."""
+    with required("report"):
+        from scipy.stats import binomtest
+    low, high = binomtest(correct, number).proportion_ci(LEVEL, method="wilson")
+    return float(low) if correct else 0.0, float(high) if correct < number else 1.0
 
 
 def _share_interval(counts: NDArray[np.int64], score: int) -> tuple[float, float]:

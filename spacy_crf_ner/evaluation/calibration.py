@@ -11,19 +11,16 @@ from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example
 
+from ..extras import require
 from ..input_error import InputError
-from ..pipeline.calibration import (
-    Scored,
-    forget_calibration,
-    is_calibrated,
-    score_examples,
-)
+from ..pipeline.calibration import Scored, forget_calibration, is_calibrated, score_examples
 from ..pipeline.gold import count_entities
 from ..pipeline.lookup import recognizer, recognizer_name, run_upstream
 from ..pipeline.network import computed_once
 from ..pipeline.settings import FITS
-from .coverage_targets import CoverageTargets, check_flat, fit_guarantees, restored_on_error
 from .matching import DocEntities, annotated, collect_entities
+from .risk_control import Targets, check_flat, fit_guarantees, restored_on_error
+from .scores import mean
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -38,7 +35,7 @@ def calibrate(
     *,
     f_beta: float | None = None,
     docs: Iterable[Doc] | None = None,
-    targets: CoverageTargets | None = None,
+    targets: Targets = Targets(),  # noqa: B008  (it is frozen)
     folds: Iterable[tuple[Language, Iterable[Example]]] = (),
 ) -> dict[str, Any]:
     """Fit temperature and Platt scaling of a `crf_ner` component; measure calibration around it.
@@ -56,8 +53,8 @@ def calibrate(
         docs: Docs such as those to annotate, for this threshold; they need no gold, and the
             components before it must have processed them. None for the predicted docs of the
             examples. Without f_beta, they are not read.
-        targets: What to guarantee for new documents, in place of earlier guarantees; None for
-            nothing.
+        targets: What to guarantee for new documents, in place of earlier guarantees. With
+            `trained_on`, examples of these texts are left out, also without a guarantee.
         folds: Pipelines with the same settings, each with examples that it was not trained on: more
             to fit to, beside the examples.
 
@@ -73,14 +70,16 @@ def calibrate(
             example that is fitted to has an entity of a label that is predicted; if a predicted and
             a gold doc differ in text; and with guarantees, for overlapping entities, too few
             documents, unknown training data, and a guarantee that needs too many candidates or
-            labelings.
+            labelings. If scipy is not installed.
     """
+    require("calibrate")
     if f_beta is not None and not 0 < f_beta < math.inf:
         raise InputError(f"f_beta: expected a number over 0, got {f_beta}. Use 1 for F1.")
     name = recognizer_name(nlp, name)
     pipe = recognizer(nlp, name)
     if targets:
         check_flat(pipe)
+    if targets or targets.trained_on is not None:
         examples, _ = targets.new(nlp, name, examples)
     if not pipe.confidence and pipe.entities_key is None:  # overlapping ones have scores
         raise InputError(
@@ -98,7 +97,7 @@ def calibrate(
             f"{[*pipe.enabled_labels]}{' in the half to calibrate on' if targets else ''}. "
             "Calibrate on docs such as those to annotate, with gold where the component reads it."
         )
-    more = [scored for nlp_, held in folds for scored in _scored(nlp_, name, held)]
+    more = [scored for each, held in folds for scored in _score(each, name, held)]
     with restored_on_error(pipe), computed_once(pipe):
         fitted = _fit(pipe, read, more, f_beta, docs)
         rows = fit_guarantees(nlp, name, held_out, targets) if targets else []
@@ -136,7 +135,7 @@ def _fit(
     }
 
 
-def _scored(nlp: Language, name: str, examples: Iterable[Example]) -> list[Scored]:
+def _score(nlp: Language, name: str, examples: Iterable[Example]) -> list[Scored]:
     """Compute what the likelihood of those examples depends on that the component can learn."""
     pipe = recognizer(nlp, name)
     read = run_upstream(nlp, name, examples)
@@ -163,7 +162,7 @@ def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
             empty. Bin i has the confidences above i/15, up to (i+1)/15.
     """
     docs = list(docs)
-    p, correct = _confidences(docs)
+    p, correct = _judged(docs)
     left_out = sum(ent.confidence is not None for doc in docs for ent in doc.left_out)
     bin_of = (np.ceil(p * BINS).astype(np.int64) - 1).clip(0, BINS - 1)
     inside = [bin_of == i for i in range(BINS)]
@@ -198,7 +197,7 @@ def precision_at(
         denominator.
     """
     docs = list(docs)
-    p, correct = _confidences(docs)
+    p, correct = _judged(docs)
     gold = sum(len(doc.gold) for doc in docs)
     rows: list[dict[str, float | None]] = []
     for threshold in thresholds:
@@ -209,33 +208,23 @@ def precision_at(
     return rows
 
 
+def _judged(docs: Sequence[DocEntities]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the confidences of predicted entities, and whether each is correct: both (E,)."""
+    found = [each for doc in docs for each in doc.judged()]
+    p, correct = np.array(found, dtype=np.float64).reshape(-1, 2).T
+    return p, correct.astype(bool)
+
+
 def _measure(
     pipe: "CRFEntityRecognizer", examples: Sequence[Example], beta: float
 ) -> dict[str, Any]:
     """Measure the reliability of a component on docs that the earlier components have processed."""
-    collected = collect_entities(annotated(pipe, examples), pipe.entities_key)
-    correct = sum(sum(doc.correct()) for doc in collected)
-    predicted = sum(len(doc.predicted) for doc in collected)
-    gold = sum(len(doc.gold) for doc in collected)
-    p, r = correct / max(predicted, 1), correct / max(gold, 1)
-    f = (1 + beta**2) * correct / max(predicted + beta**2 * gold, 1)
-    return {**reliability(collected), "precision": p, "recall": r, "f_beta": f}
-
-
-def _confidences(
-    docs: Sequence[DocEntities],
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the confidences of predicted entities, and whether each is correct: both (E,)."""
-    found = [
-        (ent.confidence, correct)
-        for doc in docs
-        for ent, correct in zip(doc.predicted, doc.correct())
-        if ent.confidence is not None
-    ]
-    table = np.array(found, dtype=np.float64).reshape(-1, 2)
-    return table[:, 0], table[:, 1].astype(bool)
-
-
-def mean(values: Sequence[Any] | NDArray[Any]) -> float | None:
-    """Return the mean of numbers; None if there are none."""
-    return float(np.mean(values)) if len(values) else None
+    docs = collect_entities(annotated(pipe, examples), pipe.entities_key)
+    correct = sum(sum(doc.correct()) for doc in docs)
+    predicted, gold = sum(len(doc.predicted) for doc in docs), sum(len(doc.gold) for doc in docs)
+    return {
+        **reliability(docs),
+        "precision": correct / max(predicted, 1),
+        "recall": correct / max(gold, 1),
+        "f_beta": (1 + beta**2) * correct / max(predicted + beta**2 * gold, 1),
+    }

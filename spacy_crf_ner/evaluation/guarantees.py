@@ -1,10 +1,7 @@
-"""What a pipeline guarantees about new documents, as long as it is the one that was calibrated.
-
-Guarantees are stored with the labels, and bound to weights, settings and earlier components.
-"""
+"""What a pipeline guarantees about new documents, as long as it is the one that was calibrated."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from hashlib import blake2b
 from typing import Any
@@ -13,21 +10,14 @@ import numpy as np
 import srsly
 from spacy.language import Language
 from spacy.pipeline import Sentencizer
-from spacy.tokens import Doc
 from thinc.api import Model
 
 from ..input_error import InputError
 from ..ml.digest import weights_digest
 from ..pipeline.checks import check_own_key
 from ..pipeline.crf_ner import CRFEntityRecognizer
-from ..pipeline.lookup import (
-    model_layers,
-    read_components,
-    recognizer,
-    recognizer_name,
-)
+from ..pipeline.lookup import model_layers, read_components, recognizer, recognizer_name
 from ..pipeline.settings import CALIBRATION, FITS, SETTINGS, current_settings
-from .drift import Difference, compare, describe, different
 
 # The settings that one kind of guarantee sets or depends on. All others matter to each of them.
 SETTINGS_OF = {
@@ -38,8 +28,11 @@ SETTINGS_OF = {
 # For tokenizers that are not of spaCy.
 PROBE = "Dr. O'Neill-Smith (born 3.5.1990) said:  \"E-mail me, don't call!\"\nHe left..."
 IRRELEVANT = {"confidence", "incorrect_spans_key"}
-COMMON = (*CALIBRATION, "overwrite")
-FITTED_SETTINGS = (*COMMON, "calibrated_on", *SETTINGS_OF["recall"], *SETTINGS_OF["precision"])
+# What calibration and guarantees may change in a component.
+FITTED_SETTINGS = (
+    *(*CALIBRATION, "overwrite", "calibrated_on"),
+    *(*SETTINGS_OF["recall"], *SETTINGS_OF["precision"]),
+)
 
 
 def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
@@ -101,51 +94,24 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
     return dict(_rounded(stored))
 
 
-def drift(nlp: Language, docs: Iterable[Doc], name: str | None = None) -> list[Difference]:
-    """Compare docs with those that the guarantees of a pipeline were fitted to.
-
-    `guarantees` returns what was found last, also after the pipeline was saved.
-
-    Args:
-        docs: Docs that the components before the recognizer have processed; 500 of them are
-            compared.
-        name: The `crf_ner` component; None for the only one.
-
-    Raises:
-        InputError: For a pipeline without guarantees, or one that has changed since they were
-            given, and for no docs with tokens.
-    """
-    name = recognizer_name(nlp, name)
-    if not guarantees(nlp, name):
-        raise InputError(
-            f"[{name}] expected a pipeline with guarantees, got one without. Calibrate it: "
-            "spacy-crf-ner calibrate --recall."
-        )
-    pipe = recognizer(nlp, name)
-    now = describe(pipe, docs)
-    if not now["tokens"]:
-        raise InputError(f"[{name}] expected documents with text, got none.")
-    rows = compare(pipe.cfg["guarantees"]["reference"], now)
-    found = {"documents": len(now["tokens"]), "differ": different(rows)}
-    pipe.cfg["guarantees"]["monitor"] = found
-    return rows
-
-
 def store(
-    nlp: Language, name: str, kept: Mapping[str, Mapping[str, Any]], docs: Iterable[Doc]
+    nlp: Language,
+    name: str,
+    kept: Mapping[str, Mapping[str, Any]],
+    reference: Mapping[str, list[float]],
 ) -> None:
     """Store guarantees in a component, bound to its weights, its settings and what comes before it.
 
     Args:
         kept: The result of `guarantees` for each kind.
-        docs: The docs that they were fitted to, processed by the earlier components.
+        reference: The result of `monitoring.describe` for the docs that they were fitted to.
     """
     pipe = recognizer(nlp, name)
     pipe.cfg["guarantees"] = {
         **{kind: {**each, "settings": _settings(pipe, kind)} for kind, each in kept.items()},
         "digest": _digest(nlp, name),
         "computed_in": _dtypes(nlp, name),
-        "reference": describe(pipe, docs),
+        "reference": reference,
     }
 
 

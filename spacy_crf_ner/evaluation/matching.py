@@ -58,6 +58,14 @@ class DocEntities(NamedTuple):
         gold = {(ent.span, ent.label) for ent in self.gold}
         return [(ent.span, ent.label) in gold for ent in self.predicted]
 
+    def judged(self) -> list[tuple[float, bool]]:
+        """Return the confidence of each predicted entity that has one, and whether it is correct.
+
+        Preset entities, and those of other components, have none.
+        """
+        both = zip(self.predicted, self.correct())
+        return [(ent.confidence, right) for ent, right in both if ent.confidence is not None]
+
 
 Match = tuple[Entity | None, Entity | None]  # gold, predicted
 

@@ -59,6 +59,11 @@ def macro(counts: NDArray[Any]) -> Floats:
     return mean
 
 
+def mean(values: Sequence[Any] | NDArray[Any]) -> float | None:
+    """Return the mean of numbers; None if there are none."""
+    return float(np.mean(values)) if len(values) else None
+
+
 def score_matchings(docs: Sequence[DocEntities], labels: Sequence[str]) -> dict[str, Any]:
     """Compute precision, recall and F1 under four matching rules, with nervaluate.
 

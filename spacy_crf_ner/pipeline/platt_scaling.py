@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..extras import required
 from .temperature_scaling import FEW
 
 HIGHEST = 1 - 1e-6  # a posterior of 1.0 is a rounded one
@@ -83,27 +84,20 @@ def most_probable_scaling(
 
 
 def _most_probable(z: NDArray[np.float64], correct: NDArray[np.float64]) -> tuple[float, float]:
-    """Find slope and intercept of log odds with Newton's method."""
+    """Find slope and intercept of log odds."""
+    with required("calibrate"):
+        from scipy.optimize import minimize
     X = np.stack([z, np.ones(len(z))], 1)
-    prior = found = np.array([1.0, 0.0])
+    prior = np.array([1.0, 0.0])
 
-    def loss(w: NDArray[np.float64]) -> float:
-        z = X @ w
-        return float(
-            (np.logaddexp(0.0, z) - correct * z).sum() + ((w - prior) ** 2).sum() / 2 / VARIANCE
-        )
+    def loss(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        z, change = X @ w, w - prior
+        likelihood = (correct * z - np.logaddexp(0.0, z)).sum()
+        gradient = X.T @ (_sigmoid(z) - correct) + change / VARIANCE
+        return change @ change / 2 / VARIANCE - likelihood, gradient
 
-    for _ in range(100):
-        q = _sigmoid(X @ found)
-        gradient = X.T @ (q - correct) + (found - prior) / VARIANCE
-        hessian = (X.T * (q * (1 - q))) @ X + np.eye(2) / VARIANCE
-        step = np.linalg.solve(hessian, gradient)
-        while loss(found - step) > loss(found) + 1e-9:  # a full step can be too long
-            step /= 2
-        found = found - step
-        if abs(step).max() < 1e-8:
-            break
-    return float(found[0]), float(found[1])
+    slope, intercept = minimize(loss, prior, jac=True, method="BFGS", options={"gtol": 1e-8}).x
+    return float(slope), float(intercept)
 
 
 def _log_odds(p: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,12 +1,13 @@
 """Temperature scaling: the most probable temperature, given gold tags and a prior."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import crf
+from ..extras import required
 
 # Potentials of legal tag sequences, gold tags, and the tags that "O" may stand for.
 Batch = tuple[crf.Chain, NDArray[np.int64], NDArray[np.bool_] | None]
@@ -39,30 +40,11 @@ def most_probable_temperature(batches: Sequence[Batch], entities: int) -> float:
         )
         return log_temperature / VARIANCE - sum(slopes)
 
-    low = 0.0 if entities < FEW else math.log(LOWEST)
-    return math.exp(_find_root(slope, low, math.log(HIGHEST)))
-
-
-def _find_root(slope: Callable[[float], float], low: float, high: float) -> float:
-    """Find where the slope of a function with one valley is 0, or the end of its range, to 1e-6.
-
-    It brackets the root in growing steps from 0, and then takes secants: the Illinois method.
-    """
-    left, at_left = 0.0, slope(0.0)
-    limit, step = (low, -0.1) if at_left > 0 else (high, 0.1)
-    right, at_right = left, at_left
-    while at_right * at_left > 0:
-        if right == limit:
-            return limit
-        left, at_left = right, at_right
-        right = max(low, min(right + step, high))
-        at_right, step = slope(right), 3 * step
-    while at_right and abs(right - left) > 1e-6:
-        middle = (left * at_right - right * at_left) / (at_right - at_left)
-        at_middle = slope(middle)
-        if at_middle * at_right < 0:
-            left, at_left = right, at_right
-        else:
-            at_left /= 2
-        right, at_right = middle, at_middle
-    return right
+    with required("calibrate"):
+        from scipy.optimize import brentq
+    low, high = 0.0 if entities < FEW else math.log(LOWEST), math.log(HIGHEST)
+    if slope(low) >= 0:
+        return math.exp(low)
+    if slope(high) <= 0:
+        return HIGHEST
+    return math.exp(brentq(slope, low, high, xtol=1e-6))

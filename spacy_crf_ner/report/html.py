@@ -30,12 +30,12 @@ Segment = tuple[str, Entity | None, bool]
 
 
 class Plot(NamedTuple):
-    """A figure of the report; `scrolls` puts it in a scrolling box."""
+    """A figure of the report: a chart, or a table that is read as a picture."""
 
-    svg: str
     title: str
     caption: str
-    scrolls: bool = False
+    chart: plots.Chart | None = None
+    table: tables.Table | None = None
 
 
 def report_page(results: dict[str, Any]) -> str:
@@ -43,9 +43,6 @@ def report_page(results: dict[str, Any]) -> str:
 
     Args:
         results: The result of `evaluation.evaluate` or `evaluation.compare`.
-
-    Raises:
-        InputError: If there is something to plot and matplotlib is not installed.
     """
     every = (results, results["comparison"]["other"]) if results["comparison"] else (results,)
     errors = results["errors"]
@@ -236,37 +233,38 @@ def _error_sides(error: dict[str, Any]) -> dict[str, Side]:
 
 def _plots(results: dict[str, Any]) -> dict[str, list[Plot]]:
     """Draw the plots of each section."""
-    confidence, transitions = [], []
+    confidence, candidates, transitions = [], [], []
     if results["reliability"] is not None:
         reliability = plots.reliability_diagram(results["reliability"])
-        about = "On the diagonal, accuracy equals confidence."
-        confidence.append(Plot(reliability, "Reliability", about))
         curve = plots.precision_recall_curve(results["thresholds"])
-        about = "For entities with a confidence of at least the number at the point."
-        confidence.append(Plot(curve, "Precision and recall", about))
-    candidates = []
+        confidence = [
+            Plot("Reliability", "On the diagonal, accuracy equals confidence.", reliability),
+            Plot(
+                "Precision and recall",
+                "For entities with a confidence of at least the number at the point.",
+                curve,
+            ),
+        ]
     if results["coverage"] is not None and results["coverage"]["curve"]:
         about = "A lower threshold finds more of the gold entities, and costs more candidates."
         curve = plots.coverage_curve(
             results["coverage"]["curve"], results["coverage"]["guarantees"]
         )
-        candidates.append(Plot(curve, "Coverage of candidates", about))
+        candidates.append(Plot("Coverage of candidates", about, curve))
     scores = results["transitions"]
     if scores and scores["tags"]:
+        table, largest = tables.transition_map(scores)
         about = (
             "From the tag of the row to the tag of the column. Blue is favored, red penalized, "
-            f"the densest at {plots.largest(scores):.2f} from 0; crossed cells are forbidden."
+            f"the densest at {largest:.2f} from 0; crossed cells are forbidden."
         )
-        drawn = plots.transition_map(scores)
-        transitions.append(Plot(drawn, "Transition scores", about, scrolls=True))
-    curves = [
-        Plot(plots.training_curves(results["training"] or [], of), of.capitalize(), about)
-        for of, about in CURVES.items()
-    ]
-    training = [plot for plot in curves if plot.svg]
+        transitions.append(Plot(table.title, about, table=table))
+    curves = {of: plots.training_curves(results["training"] or [], of) for of in CURVES}
     return {
         "Confidence": confidence,
         "Guarantees": candidates,
         "Transitions": transitions,
-        "Training": training,
+        "Training": [
+            Plot(of.capitalize(), CURVES[of], chart) for of, chart in curves.items() if chart
+        ],
     }

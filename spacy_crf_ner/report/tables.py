@@ -12,7 +12,9 @@ MATCHINGS = {
     "partial": "it overlaps a gold entity; half a point if boundaries differ",
     "type": "it overlaps a gold entity of its label",
 }
+MAX_NUMBERED = 33  # tags, 8 labels in BILUO: with more, the map of transitions has no numbers
 LOG_ROWS = 20  # maximum number of rows of the training log
+MINUS = "\N{MINUS SIGN}"
 UNDEFINED = "\N{EN DASH}"  # a zero denominator
 Interval = Sequence[float] | None
 
@@ -303,6 +305,35 @@ def _transitions(results: dict[str, Any]) -> Section:
     return Section("Transitions", "" if transitions["tags"] else "This pipeline has no tags.")
 
 
+def transition_map(transitions: dict[str, Any]) -> tuple[Table, float]:
+    """Return the transition scores as a table of colored cells, and the largest absolute score.
+
+    It has a row "start" and one for each tag, and a column for each tag and one "end".
+
+    Args:
+        transitions: The "tags", and the "scores" from the tag of the row to the tag of the column,
+            of "start", and to "end"; None is a forbidden transition.
+    """
+    tags = transitions["tags"]
+    rows = [[*transitions["start"], 0.0]]
+    rows += [[*row, end] for row, end in zip(transitions["scores"], transitions["end"])]
+    largest = max((abs(score) for row in rows for score in row if score is not None), default=0.0)
+    has_numbers = len(tags) <= MAX_NUMBERED
+
+    def cell(score: float | None) -> Cell:
+        if score is None:
+            return Cell("", "", "forbidden")
+        text = f"{score:.{2 if largest < 10 else 1}f}" if has_numbers else ""
+        text = text if float(text or 0) else text.lstrip("-")  # no negative zero
+        kind = "favored" if score > 0 else "penalized"
+        return Cell(text.replace("-", MINUS), "", kind, abs(score) / (largest or 1.0))
+
+    body = [[Cell(name), *map(cell, row)] for name, row in zip(["start", *tags], rows)]
+    body[0][-1] = Cell("")  # not a transition: only an empty doc goes from start to end
+    kind = f"matrix upright map{'' if has_numbers else ' small'}"
+    return Table("Transition scores", _row("", *tags, "end"), body, kind=kind), largest
+
+
 def _training(results: dict[str, Any]) -> Section:
     log = results["training"]
     names = [
@@ -381,7 +412,7 @@ def _difference(values: dict[str, Any], resamples: int) -> list[Cell]:
 
 def _points(difference: float) -> str:
     """Format a difference in percentage points, with its sign."""
-    return f"{100 * difference:+.1f}".replace("-", "\N{MINUS SIGN}")
+    return f"{100 * difference:+.1f}".replace("-", MINUS)
 
 
 def _row(*cells: Cell | str | int) -> list[Cell]:

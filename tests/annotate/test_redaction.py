@@ -21,8 +21,8 @@ from spacy_crf_ner.annotate.readers import read_texts
 from spacy_crf_ner.annotate.redaction import redact
 from spacy_crf_ner.annotate.settings import Settings
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets, fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import renew
+from spacy_crf_ner.evaluation.risk_control import Targets, fit_guarantees
 from spacy_crf_ner.input_error import InputError
 
 LABELS = ["PER", "LOC", "ORG"]
@@ -91,9 +91,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trained_elsewhere(nlp)
     folder = tmp_path_factory.mktemp("redact")
     nlp.to_disk(folder / "plain")
-    fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.9))
+    fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.9))
     nlp.to_disk(folder / "together")
-    fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.9, by_label=True))
+    fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.9, by_label=True))
     nlp.add_pipe("merge_entities")
     nlp.to_disk(folder / "careful")
     return folder
@@ -131,7 +131,7 @@ def test_preset_entities_of_other_labels_are_removed(model: Path, tmp_path: Path
     ruler: Any = nlp.add_pipe("entity_ruler", before="crf_ner")
     ruler.add_patterns([{"label": "ID", "pattern": "x17"}])
     sentences = [(f"Anna saw Bonn {i}", [(0, 4, "PER"), (9, 13, "LOC")]) for i in range(10)]
-    fit_guarantees(nlp, "crf_ner", make_examples(nlp, sentences), CoverageTargets(recall=0.9))
+    fit_guarantees(nlp, "crf_ner", make_examples(nlp, sentences), Targets(recall=0.9))
     nlp.to_disk(tmp_path / "ruled")
     (tmp_path / "texts.txt").write_text("Anna saw Bonn x17\n")
     result = run(tmp_path / "ruled", tmp_path / "texts.txt", tmp_path / "x.jsonl")

@@ -13,8 +13,9 @@ from spacy.util import get_words_and_spaces
 from spacy.vocab import Vocab
 
 from pipelines import SENTENCES, make_examples, trained_elsewhere
-from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets, fit_guarantees
-from spacy_crf_ner.evaluation.guarantees import drift, guarantees
+from spacy_crf_ner.evaluation.guarantees import guarantees
+from spacy_crf_ner.evaluation.monitoring import drift
+from spacy_crf_ner.evaluation.risk_control import Targets, fit_guarantees
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.lookup import model_layers, recognizer
 from spacy_crf_ner.pipeline.settings import SETTINGS, Setting
@@ -53,7 +54,7 @@ def guaranteed(nlp: Language, **asked: float) -> None:
     examples = make_examples(spacy.blank("en"), SENTENCES * 5)
     with nlp.select_pipes(disable="crf_ner"):
         read = [Example(nlp(eg.text), eg.reference) for eg in examples]
-    fit_guarantees(nlp, "crf_ner", read, CoverageTargets(**(asked or {"recall": 0.5})))
+    fit_guarantees(nlp, "crf_ner", read, Targets(**(asked or {"recall": 0.5})))
     assert guarantees(nlp)
 
 
@@ -204,7 +205,7 @@ def test_guarantee_for_sentences_names_their_length_and_drift_flags_documents(
     nlp: Language, tmp_path: Path
 ) -> None:
     examples = make_examples(nlp, SENTENCES * 20)
-    fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5))
+    fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.5))
     given = guarantees(nlp)["recall"]
     assert given["unit"] == "document" and given["monitor"] is None
     assert given["tokens"] == pytest.approx(sum(len(eg.predicted) for eg in examples) / 140)
@@ -219,5 +220,5 @@ def test_guarantee_for_sentences_names_their_length_and_drift_flags_documents(
     drift(nlp, [eg.predicted for eg in examples])
     assert guarantees(nlp)["recall"]["monitor"] == {"documents": 120, "differ": []}
     # nothing is known of this one
-    fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5))
+    fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.5))
     assert guarantees(nlp)["recall"]["monitor"] is None

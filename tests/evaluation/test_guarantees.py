@@ -20,14 +20,15 @@ from typer.testing import CliRunner
 
 from pipelines import TOK2VEC, make_examples, train, trained_elsewhere
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.evaluation import calibration, coverage_targets, drift, evaluate
+from spacy_crf_ner.evaluation import calibration, evaluate, monitoring, risk_control
 from spacy_crf_ner.evaluation.calibration import calibrate
-from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets, fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.matching import Entity, span_probabilities
 from spacy_crf_ner.evaluation.risk_control import (
     GRID,
+    Targets,
     coverage_threshold,
+    fit_guarantees,
     precision_threshold,
     recall_threshold,
 )
@@ -78,7 +79,7 @@ def test_half_to_calibrate_on_without_entities_raises(nlp: Language) -> None:
         texts = [(f"it came {i}", []) for i in range(3)]
         texts[place] = ("Anna saw it", [(0, 4, "PER")])
         with pytest.raises(InputError) as error:
-            calibrate(nlp, make_examples(nlp, texts), targets=CoverageTargets(recall=0.5))
+            calibrate(nlp, make_examples(nlp, texts), targets=Targets(recall=0.5))
         refused += "in the half to calibrate on" in str(error.value)
         assert not is_calibrated(recognizer(nlp))
     assert refused == 2  # one of three docs is in that half
@@ -91,13 +92,13 @@ def dev(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-HALVES = coverage_targets.HALVES
+HALVES = risk_control.HALVES
 
 
 @pytest.fixture(autouse=True)
 def few_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing is said of errors on halves."""
-    monkeypatch.setattr(coverage_targets, "HALVES", 4)
+    monkeypatch.setattr(risk_control, "HALVES", 4)
 
 
 def posteriors(nlp: Language, eg: Example) -> list[tuple[str, float]]:
@@ -110,12 +111,12 @@ def posteriors(nlp: Language, eg: Example) -> list[tuple[str, float]]:
 def test_candidates_have_the_guaranteed_recall(
     nlp: Language, monkeypatch: pytest.MonkeyPatch, confidence_level: float, by_label: bool
 ) -> None:
-    monkeypatch.setattr(coverage_targets, "HALVES", HALVES)
+    monkeypatch.setattr(risk_control, "HALVES", HALVES)
     examples = drawn(nlp, 150, 2)
     gold = [posteriors(nlp, eg) for eg in examples]
     ner = nlp.get_pipe("crf_ner")
     ner.candidate_threshold, ner.candidate_thresholds = 0.9, {"PER": 1.0}
-    asked = CoverageTargets(recall=0.9, confidence_level=confidence_level, by_label=by_label)
+    asked = Targets(recall=0.9, confidence_level=confidence_level, by_label=by_label)
     rows = fit_guarantees(nlp, "crf_ner", examples, asked)
     assert {row["kind"] for row in rows} == {"recall"}
     assert [row["label"] for row in rows] == ([*ner.labels] if by_label else [None])
@@ -162,11 +163,11 @@ def test_guarantee_on_halves_measures_error_on_other_half(
     A tenth of the others is below it. Three or more of these nine are below it in 10 % of the
     halves, four or more in 4 %.
     """
-    monkeypatch.setattr(coverage_targets, "HALVES", 2000)
+    monkeypatch.setattr(risk_control, "HALVES", 2000)
     found = {eg.text: eg for eg in drawn(nlp, 100, 35) if len(eg.reference.ents) == 1}
     examples = [*found.values()][:18]
     assert len({p for eg in examples for _, p in posteriors(nlp, eg)}) == 18
-    (row,) = fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.9))
+    (row,) = fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.9))
     assert row["on_halves"] == pytest.approx(0.1, abs=0.01)
     assert row["p95"] == pytest.approx(3 / 9)
 
@@ -175,7 +176,7 @@ def test_found_entities_have_the_guaranteed_precision(nlp: Language) -> None:
     examples = drawn(nlp, 300, 3)
     ner = nlp.get_pipe("crf_ner")
     ner.threshold, ner.thresholds = 0.9, {"PER": 1.0}
-    (row,) = fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(precision=0.75))
+    (row,) = fit_guarantees(nlp, "crf_ner", examples, Targets(precision=0.75))
     ner.threshold, ner.thresholds = 0.0, {}
     documents, gold = [], 0
     for doc, eg in zip(nlp.pipe([eg.predicted.copy() for eg in examples]), examples):
@@ -210,7 +211,7 @@ def test_guarantee_precision_with_max_expected_f_decodes_at_each_threshold() -> 
     assert [ent.text for ent in nlp("Anna Bonn").ents] == ["Anna", "Bonn"]
     ner.threshold = 0.5
     assert [ent.text for ent in nlp("Anna Bonn").ents] == ["Anna Bonn"]
-    fit_guarantees(nlp, "crf_ner", examples * 11, CoverageTargets(precision=0.9))
+    fit_guarantees(nlp, "crf_ner", examples * 11, Targets(precision=0.9))
     shares = []
     for eg in examples:
         gold = {(e.start_char, e.end_char) for e in eg.reference.ents}
@@ -234,9 +235,7 @@ def test_prediction_sets_have_the_guaranteed_coverage(nlp: Language) -> None:
         found = [[(e.start, e.end, e.label_) for e in each.ents] for each in of_doc]
         gold.append(of_doc[found.index(wanted)].probability)
     for level in (0.5, 0.9):
-        (row,) = fit_guarantees(
-            nlp, "crf_ner", [*examples, *unknown], CoverageTargets(set_coverage=level)
-        )
+        (row,) = fit_guarantees(nlp, "crf_ner", [*examples, *unknown], Targets(set_coverage=level))
         assert row["documents"] == 100
         sets = ner.prediction_sets(docs)
         threshold = coverage_threshold(np.array(gold), 1 - level)
@@ -260,7 +259,7 @@ def test_guarantee_unpredictable_gold_entities_count_as_missed(nlp: Language) ->
         examples.append(Example(nlp.make_doc(text), gold))
     for kinds in ({"recall": 0.97}, {"set_coverage": 0.97}):
         with pytest.raises(InputError, match=r"expected 97 % above a probability of .*, got 0\."):
-            fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(**kinds))
+            fit_guarantees(nlp, "crf_ner", examples, Targets(**kinds))
 
 
 def test_span_probabilities_of_unpredictable_spans_are_0(nlp: Language) -> None:
@@ -285,7 +284,7 @@ def test_guarantee_recall_of_entity_below_candidate_limit_raises(nlp: Language) 
     ((_, calibrated),) = posteriors(nlp, examples[0])
     assert 0 < p < 1e-5 < calibrated
     with pytest.raises(InputError, match=r"recall: expected 90 % above a probability of 0\.03"):
-        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.9))
+        fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.9))
 
 
 @pytest.mark.parametrize(
@@ -318,9 +317,9 @@ def test_guarantee_impossible_request_raises(
     wrong = make_examples(nlp, [("Bonn came", [])])[0]
     examples = [example] * (documents or 20) + [wrong] * (0 if documents else 180)
     with pytest.raises(InputError, match=message):
-        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(**asked))
+        fit_guarantees(nlp, "crf_ner", examples, Targets(**asked))
     with pytest.raises(InputError, match=message):
-        calibrate(nlp, [eg for eg in examples for _ in range(2)], targets=CoverageTargets(**asked))
+        calibrate(nlp, [eg for eg in examples for _ in range(2)], targets=Targets(**asked))
 
 
 def test_guarantee_by_label_without_documents_error_names_label(nlp: Language) -> None:
@@ -328,13 +327,13 @@ def test_guarantee_by_label_without_documents_error_names_label(nlp: Language) -
     with pytest.raises(
         InputError, match=r"recall of PER: expected at least 9 documents .* got 0 with"
     ):
-        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.9, by_label=True))
+        fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.9, by_label=True))
 
 
 def test_guarantees_changed_weights_or_settings_raise(nlp: Language, tmp_path: Path) -> None:
     assert guarantees(nlp) == {}
     examples = drawn(nlp, 40, 6)
-    fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.9, set_coverage=0.8))
+    fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.9, set_coverage=0.8))
     given = guarantees(nlp)
     assert list(given) == ["recall", "set_coverage"]
     nlp.to_disk(tmp_path)
@@ -397,7 +396,7 @@ CHANGES: dict[str, tuple[set[str], Any]] = {  # what each setting matters to, an
 def test_guarantees_changed_relevant_setting_raises(nlp: Language, kind: str) -> None:
     ner: Any = nlp.get_pipe("crf_ner")
     asked: Any = {kind: 0.3, "by_label": kind == "recall"}
-    fit_guarantees(nlp, "crf_ner", drawn(nlp, 60, 33), CoverageTargets(**asked))
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 60, 33), Targets(**asked))
     given = guarantees(nlp)
     if kind == "recall":  # another number for the same labels
         assert set(ner.candidate_thresholds) == {"LOC", "PER"}
@@ -420,7 +419,7 @@ def test_guarantee_with_disabled_label_is_about_the_other_labels(nlp: Language) 
     gold = [[p for label, p in posteriors(nlp, eg) if label == "LOC"] for eg in examples]
     documents = [np.array(ps) for ps in gold if ps]
     rows = fit_guarantees(
-        nlp, "crf_ner", examples, CoverageTargets(recall=0.8, by_label=True, set_coverage=0.5)
+        nlp, "crf_ner", examples, Targets(recall=0.8, by_label=True, set_coverage=0.5)
     )
     assert [row["label"] for row in rows] == ["LOC", None]
     assert rows[0]["threshold"] == pytest.approx(recall_threshold(documents, 0.2, None), rel=2e-6)
@@ -446,7 +445,7 @@ def test_guarantees_changed_word_vectors_raise(nlp: Language, tmp_path: Path) ->
     """Words can also exchange their vectors: the table stays the same."""
     for i, word in enumerate(("Anna", "Bonn", "saw")):
         nlp.vocab.set_vector(word, np.eye(3, dtype="f")[i])
-    fit_guarantees(nlp, "crf_ner", drawn(nlp, 20, 34), CoverageTargets(recall=0.5))
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 20, 34), Targets(recall=0.5))
     nlp.to_disk(tmp_path)
     same = spacy.load(tmp_path)
     assert guarantees(same) == guarantees(nlp)
@@ -476,7 +475,7 @@ def test_guarantees_changed_earlier_component_raises() -> None:
     examples = drawn(nlp, 40, 0)
     train(nlp, examples, steps=5)
     trained_elsewhere(nlp).add_pipe("sentencizer", first=True)
-    calibrate(nlp, examples, targets=CoverageTargets(recall=0.5))
+    calibrate(nlp, examples, targets=Targets(recall=0.5))
     assert guarantees(nlp)["recall"]["documents"] <= 20  # a half of them
     with nlp.select_pipes(disable="sentencizer"), pytest.raises(InputError, match="got other"):
         guarantees(nlp)
@@ -498,9 +497,7 @@ def test_calibrate_splits_docs_for_guarantee(
         fitted.extend(eg.text for eg in examples)
         return original(self, examples, *more)
 
-    def guaranteed(
-        nlp: Language, name: str, examples: list[Example], asked: CoverageTargets
-    ) -> Any:
+    def guaranteed(nlp: Language, name: str, examples: list[Example], asked: Targets) -> Any:
         guaranteed_to.extend(eg.text for eg in examples)
         return fit_guarantees(nlp, name, examples, asked)
 
@@ -509,7 +506,7 @@ def test_calibrate_splits_docs_for_guarantee(
     monkeypatch.setattr(calibration, "fit_guarantees", guaranteed)
     texts = {f"Bonn came {i}": i for i in range(60)}
     examples = make_examples(nlp, [(text, [(0, 4, "LOC")]) for text in texts])
-    result = calibrate(nlp, examples, targets=CoverageTargets(recall=0.9))
+    result = calibrate(nlp, examples, targets=Targets(recall=0.9))
     assert result["guarantees"][0]["documents"] == 30 and len(set(fitted)) == 30
     assert {*fitted}.isdisjoint(guaranteed_to) and {*fitted, *guaranteed_to} == {*texts}
     numbers = sorted(texts[text] for text in fitted)
@@ -520,7 +517,7 @@ def test_calibrate_with_guarantees_runs_the_network_once_for_each_doc(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It finds the same as if the network ran for each question."""
-    asked = CoverageTargets(recall=0.8, precision=0.4, set_coverage=0.5)
+    asked = Targets(recall=0.8, precision=0.4, set_coverage=0.5)
     compute, read = network.compute_potentials, []
 
     def counted(pipe: Any, docs: list[Doc]) -> Any:
@@ -536,7 +533,7 @@ def test_calibrate_with_guarantees_runs_the_network_once_for_each_doc(
         times.append(sum(read) / 150)
         read.clear()
         assert nlp.get_pipe("crf_ner").computed is None  # type: ignore[attr-defined]
-        for module in (calibration, drift, coverage_targets):
+        for module in (calibration, monitoring, risk_control):
             monkeypatch.setattr(module, "computed_once", lambda pipe: nullcontext())
     assert times[0] == 1 and times[1] > 4
     rows = [each.pop("guarantees") for each in found]
@@ -551,7 +548,7 @@ def test_calibrate_with_guarantees_runs_the_network_once_for_each_doc(
 
 def test_guarantee_with_failing_docs_keeps_candidates_aligned(nlp: Language) -> None:
     examples = drawn(nlp, 300, 7)
-    expected = fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(precision=0.6))
+    expected = fit_guarantees(nlp, "crf_ner", examples, Targets(precision=0.6))
     ner = nlp.get_pipe("crf_ner")
     ner.set_error_handler(ignore_error)
     predict = ner.predict
@@ -564,7 +561,7 @@ def test_guarantee_with_failing_docs_keeps_candidates_aligned(nlp: Language) -> 
     ner.predict = fails
     failing = make_examples(nlp, [("fail", [])])
     mixed = [*examples[:40], *failing, *examples[40:]]
-    found = fit_guarantees(nlp, "crf_ner", mixed, CoverageTargets(precision=0.6))
+    found = fit_guarantees(nlp, "crf_ner", mixed, Targets(precision=0.6))
     # The batch of the doc that fails has no entities.
     assert 0 < found[0]["documents"] < expected[0]["documents"]
     assert found[0]["cost"] < expected[0]["cost"]
@@ -584,7 +581,7 @@ def test_interrupted_guarantee_leaves_the_component_as_before(nlp: Language) -> 
     ner.decode, ner.predict = "max_expected_f", interrupted
     before = srsly.json_dumps([current_settings(ner), ner.cfg])
     with pytest.raises(KeyboardInterrupt):
-        fit_guarantees(nlp, "crf_ner", drawn(nlp, 300, 7), CoverageTargets(precision=0.6))
+        fit_guarantees(nlp, "crf_ner", drawn(nlp, 300, 7), Targets(precision=0.6))
     assert srsly.json_dumps([current_settings(ner), ner.cfg]) == before
 
 
@@ -666,7 +663,7 @@ def test_preset_entities_are_candidates(nlp: Language, tmp_path: Path) -> None:
     nlp = ruled(nlp)
     sentences = [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")]), ("Bonn came", [(0, 4, "LOC")])]
     examples = make_examples(nlp, sentences) * 50
-    (row,) = calibrate(nlp, examples, targets=CoverageTargets(recall=0.7))["guarantees"]
+    (row,) = calibrate(nlp, examples, targets=Targets(recall=0.7))["guarantees"]
     assert row["cost"] >= 1.0
     nlp.to_disk(tmp_path)
     for same in (nlp, spacy.load(tmp_path)):
@@ -685,7 +682,7 @@ def test_preset_entities_are_candidates(nlp: Language, tmp_path: Path) -> None:
 
 def test_guarantee_accepts_preset_entities_of_other_labels(nlp: Language) -> None:
     nlp = ruled(nlp, label="URL", word="came")
-    asked = CoverageTargets(recall=0.5, precision=0.5, set_coverage=0.3)
+    asked = Targets(recall=0.5, precision=0.5, set_coverage=0.3)
     rows = calibrate(nlp, drawn(nlp, 200, 9), targets=asked)["guarantees"]
     assert [row["kind"] for row in rows] == ["recall", "precision", "set_coverage"]
 
@@ -694,13 +691,13 @@ def test_set_coverage_counts_wrong_preset_entity_as_error(nlp: Language) -> None
     nlp = ruled(nlp, label="LOC", word="saw")
     examples = make_examples(nlp, [("Bonn saw", [(0, 4, "LOC")]), ("Bonn came", [(0, 4, "LOC")])])
     with pytest.raises(InputError, match="set_coverage: expected 70 % above a probability"):
-        calibrate(nlp, examples * 100, targets=CoverageTargets(set_coverage=0.7))
+        calibrate(nlp, examples * 100, targets=Targets(set_coverage=0.7))
     result = calibrate(
-        nlp, [*examples * 20, *examples[1:] * 100], targets=CoverageTargets(set_coverage=0.7)
+        nlp, [*examples * 20, *examples[1:] * 100], targets=Targets(set_coverage=0.7)
     )
     assert result["guarantees"][0]["on_halves"] < 0.3
     nlp.get_pipe("crf_ner").overwrite = True  # it is not kept then
-    assert calibrate(nlp, examples * 100, targets=CoverageTargets(set_coverage=0.7))["guarantees"]
+    assert calibrate(nlp, examples * 100, targets=Targets(set_coverage=0.7))["guarantees"]
 
 
 def test_set_coverage_counts_adjacent_entities_as_error_in_io() -> None:
@@ -713,22 +710,22 @@ def test_set_coverage_counts_adjacent_entities_as_error_in_io() -> None:
     train(nlp, examples, steps=30)
     trained_elsewhere(nlp)
     with pytest.raises(InputError, match="set_coverage: expected 80 % above a probability"):
-        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(set_coverage=0.8))
-    fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(set_coverage=0.6))
+        fit_guarantees(nlp, "crf_ner", examples, Targets(set_coverage=0.8))
+    fit_guarantees(nlp, "crf_ner", examples, Targets(set_coverage=0.6))
 
 
 def test_a_failed_guarantee_changes_nothing(nlp: Language) -> None:
     examples = drawn(nlp, 50, 10)
-    fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.9))
+    fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.9))
     given = guarantees(nlp)
     with pytest.raises(InputError, match="precision: expected at least"):
-        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5, precision=0.999))
+        fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.5, precision=0.999))
     assert guarantees(nlp) == given
 
 
 def test_a_calibration_without_guarantees_drops_earlier_ones(nlp: Language) -> None:
     examples = drawn(nlp, 50, 10)
-    calibrate(nlp, examples, targets=CoverageTargets(recall=0.9))
+    calibrate(nlp, examples, targets=Targets(recall=0.9))
     assert [*guarantees(nlp)] == ["recall"]
     calibrate(nlp, drawn(nlp, 20, 12))
     assert guarantees(nlp) == {}
@@ -737,10 +734,10 @@ def test_a_calibration_without_guarantees_drops_earlier_ones(nlp: Language) -> N
 def test_guarantee_spans_key_of_another_component_raises(nlp: Language) -> None:
     nlp.add_pipe("span_ruler", config={"spans_key": "sc"})
     with pytest.raises(InputError, match="expected a key of its own, got 'sc', which 'span_ruler'"):
-        fit_guarantees(nlp, "crf_ner", drawn(nlp, 40, 11), CoverageTargets(recall=0.9))
+        fit_guarantees(nlp, "crf_ner", drawn(nlp, 40, 11), Targets(recall=0.9))
     assert nlp.get_pipe("crf_ner").spans_key is None
     nlp.get_pipe("crf_ner").spans_key = "candidates"
-    fit_guarantees(nlp, "crf_ner", drawn(nlp, 40, 11), CoverageTargets(recall=0.9))
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 40, 11), Targets(recall=0.9))
 
 
 def test_guarantees_ignore_order_of_sentencizer_characters(nlp: Language) -> None:
@@ -751,7 +748,7 @@ def test_guarantees_ignore_order_of_sentencizer_characters(nlp: Language) -> Non
             return reversed([*super().__iter__()])
 
     sentencizer: Any = nlp.add_pipe("sentencizer", first=True)
-    fit_guarantees(nlp, "crf_ner", drawn(nlp, 20, 31), CoverageTargets(recall=0.5))
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 20, 31), Targets(recall=0.5))
     sentencizer.punct_chars = Reversed(sentencizer.punct_chars)
     assert guarantees(nlp)
     for name, value in (("overwrite", not sentencizer.overwrite), ("punct_chars", {"!"})):
@@ -772,7 +769,7 @@ def test_guarantees_hold_after_new_vocabulary_words(
     if component == "lemmatizer":
         lemmatizer = nlp.add_pipe("lemmatizer", before="crf_ner", config={"mode": "lookup"})
         lemmatizer.lookups.add_table("lemma_lookup", {"saw": "see"})
-    fit_guarantees(nlp, "crf_ner", drawn(nlp, 30, 20), CoverageTargets(recall=0.8))
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 30, 20), Targets(recall=0.8))
     nlp.to_disk(tmp_path)
     for same in (nlp, spacy.load(tmp_path)):
         same("Someword neverseen")
@@ -786,7 +783,7 @@ def test_guarantee_recall_holds_for_probabilities_rounded_to_1(nlp: Language) ->
     ner = nlp.get_pipe("crf_ner")
     ner.platt_slope, ner.temperature = 3.5, 0.2
     examples = drawn(nlp, 100, 21)
-    (row,) = fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.3))
+    (row,) = fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.3))
     assert row["threshold"] > 1 - 1e-6
     shares = []
     for eg in examples:
@@ -802,7 +799,7 @@ def test_guarantee_threshold_not_representable_raises(nlp: Language) -> None:
     ner = nlp.get_pipe("crf_ner")
     ner.platt_slope, ner.platt_intercept, ner.temperature = 3.0, -3.0, 0.5
     with pytest.raises(InputError, match="The model does not know these documents well enough"):
-        fit_guarantees(nlp, "crf_ner", drawn(nlp, 100, 22), CoverageTargets(recall=0.97))
+        fit_guarantees(nlp, "crf_ner", drawn(nlp, 100, 22), Targets(recall=0.97))
 
 
 @pytest.mark.parametrize("asked", [{"recall": 0.8}, {"precision": 0.2}, {}])
@@ -811,7 +808,7 @@ def test_evaluate_candidates_replaced_by_other_component_warns(
 ) -> None:
     nlp.get_pipe("crf_ner").spans_key = "sc"
     if asked:
-        fit_guarantees(nlp, "crf_ner", drawn(nlp, 60, 23), CoverageTargets(**asked))
+        fit_guarantees(nlp, "crf_ner", drawn(nlp, 60, 23), Targets(**asked))
     ruler = nlp.add_pipe("span_ruler", config={"spans_key": "sc"})
     ruler.add_patterns([{"label": "ORG", "pattern": "Anna"}])
     if "recall" in asked:
@@ -832,7 +829,7 @@ def test_guarantees_changed_setting_of_earlier_recognizer_raises(nlp: Language) 
     examples = drawn(nlp, 20, 25)
     for eg in examples:
         eg.predicted = nlp.get_pipe("crf_ner")(eg.predicted)
-    fit_guarantees(nlp, "second", examples, CoverageTargets(recall=0.01))
+    fit_guarantees(nlp, "second", examples, Targets(recall=0.01))
     assert guarantees(nlp, "second")
     first: Any = nlp.get_pipe("crf_ner")
     for name, value in (("platt_intercept", -3.0), ("f_score_threshold", 0.9), ("threshold", 0.9)):
@@ -848,11 +845,11 @@ def test_a_failed_calibration_changes_nothing(nlp: Language) -> None:
     ner = nlp.get_pipe("crf_ner")
     before = ner.decode, ner.temperature, platt_scaling(ner), ner.spans_key, ner.f_score_threshold
     with pytest.raises(InputError, match="recall: expected at least"):
-        calibrate(nlp, drawn(nlp, 40, 26), f_beta=1.0, targets=CoverageTargets(recall=0.999))
+        calibrate(nlp, drawn(nlp, 40, 26), f_beta=1.0, targets=Targets(recall=0.999))
     now = ner.decode, ner.temperature, platt_scaling(ner), ner.spans_key, ner.f_score_threshold
     assert now == before and ner.cfg["guarantees"] == {}
     with pytest.raises(InputError, match="expected examples with annotated entities"):
-        calibrate(nlp, drawn(nlp, 1, 27), targets=CoverageTargets(recall=0.8))
+        calibrate(nlp, drawn(nlp, 1, 27), targets=Targets(recall=0.8))
 
 
 def test_failed_calibration_keeps_earlier_numbers(model: Path) -> None:
@@ -860,7 +857,7 @@ def test_failed_calibration_keeps_earlier_numbers(model: Path) -> None:
     pipe = recognizer(nlp)
     pipe.temperature, pipe.f_score_threshold = 2.0, 0.3
     with pytest.raises(InputError, match="recall: expected at least"):
-        calibrate(nlp, drawn(nlp, 40, 26), targets=CoverageTargets(recall=0.999))
+        calibrate(nlp, drawn(nlp, 40, 26), targets=Targets(recall=0.999))
     assert (pipe.temperature, pipe.f_score_threshold, pipe.threshold) == (2.0, 0.3, 0.25)
     assert pipe.calibrated_on is None
 
@@ -870,7 +867,7 @@ def test_failed_calibration_keeps_earlier_numbers(model: Path) -> None:
 
 @pytest.mark.parametrize("by_label", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_evaluate_coverage_matches_direct_calculation(nlp: Language, by_label: bool) -> None:
-    asked = CoverageTargets(recall=0.9, precision=0.5, set_coverage=0.7, by_label=by_label)
+    asked = Targets(recall=0.9, precision=0.5, set_coverage=0.7, by_label=by_label)
     fit_guarantees(nlp, "crf_ner", drawn(nlp, 150, 12), asked)
     examples = drawn(nlp, 60, 13)
     for eg in examples:
@@ -933,7 +930,7 @@ def test_evaluate_coverage_matches_direct_calculation(nlp: Language, by_label: b
 
 
 def test_evaluate_invalid_guarantee_warns_and_is_left_out(nlp: Language) -> None:
-    fit_guarantees(nlp, "crf_ner", drawn(nlp, 50, 15), CoverageTargets(recall=0.9))
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 50, 15), Targets(recall=0.9))
     nlp.get_pipe("crf_ner").candidate_threshold = 0.5
     examples = drawn(nlp, 20, 16)
     for eg in examples:
@@ -950,7 +947,7 @@ def test_evaluate_guaranteed_precision_excludes_preset_entities(nlp: Language) -
     """As the guarantee of a precision does: preset entities have no confidence."""
     nlp = ruled(nlp, "ORG", "it")  # always wrong
     prepared = _prepared(nlp, drawn(nlp, 150, 28))
-    fit_guarantees(nlp, "crf_ner", prepared, CoverageTargets(precision=0.5))
+    fit_guarantees(nlp, "crf_ner", prepared, Targets(precision=0.5))
     examples = drawn(nlp, 60, 29)
     for eg in examples:
         eg.predicted = nlp(eg.text)
@@ -965,7 +962,7 @@ def test_evaluate_guaranteed_precision_excludes_preset_entities(nlp: Language) -
         nlp,
         "crf_ner",
         [eg for eg in prepared if "it" not in eg.text],
-        CoverageTargets(set_coverage=0.1),
+        Targets(set_coverage=0.1),
     )
     # What the ruler had set is not known any more.
     found = evaluate(examples, nlp=nlp, resamples=2)["coverage"]["guarantees"]
@@ -988,8 +985,8 @@ def test_guarantee_precision_counts_entities_of_one_recognizer() -> None:
     for eg in examples:
         eg.predicted = nlp.get_pipe("first")(eg.predicted)
     with pytest.raises(InputError, match="expected a threshold at which 60 % is certain"):
-        fit_guarantees(nlp, "second", examples, CoverageTargets(precision=0.6))
-    fit_guarantees(nlp, "second", examples, CoverageTargets(precision=0.3))
+        fit_guarantees(nlp, "second", examples, Targets(precision=0.6))
+    fit_guarantees(nlp, "second", examples, Targets(precision=0.3))
     assert {ent._.confidence for eg in examples for ent in eg.predicted.ents} - {None}
     for eg in examples:
         eg.predicted = nlp(eg.text)
@@ -999,7 +996,7 @@ def test_guarantee_precision_counts_entities_of_one_recognizer() -> None:
 
 
 def test_evaluate_labeling_with_extra_entities_is_wrong(nlp: Language) -> None:
-    fit_guarantees(nlp, "crf_ner", drawn(nlp, 20, 36), CoverageTargets(set_coverage=0.5))
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 20, 36), Targets(set_coverage=0.5))
     anna, bonn = (0, 4, "PER"), (9, 13, "LOC")
     examples = make_examples(nlp, [("Anna saw Bonn", [anna]), ("Anna saw Bonn", [anna, bonn])])
     for eg in examples:
@@ -1034,7 +1031,7 @@ def test_docs_that_failed_count_as_docs_without_entities() -> None:
     train(nlp, drawn(nlp, 40, 0), steps=30)
     trained_elsewhere(nlp)
     prepared = _prepared(nlp, drawn(nlp, 60, 32))
-    fit_guarantees(nlp, "crf_ner", prepared, CoverageTargets(set_coverage=0.5))
+    fit_guarantees(nlp, "crf_ner", prepared, Targets(set_coverage=0.5))
     examples = make_examples(nlp, [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")])] * 2)
     examples[0].predicted = nlp(examples[0].text)
     found = evaluate(examples, nlp=nlp, resamples=2)

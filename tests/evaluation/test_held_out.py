@@ -12,11 +12,11 @@ from typer.testing import CliRunner, Result
 
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.evaluation import coverage_targets
+from spacy_crf_ner.evaluation import risk_control
 from spacy_crf_ner.evaluation.calibration import calibrate
-from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets, fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.held_out import new_examples, seen_in_training
+from spacy_crf_ner.evaluation.risk_control import Targets, fit_guarantees
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.lookup import recognizer
 
@@ -47,7 +47,7 @@ def model(shared: Any) -> Path:
 
 @pytest.fixture
 def nlp(model: Path, monkeypatch: pytest.MonkeyPatch) -> Language:
-    monkeypatch.setattr(coverage_targets, "HALVES", 2)
+    monkeypatch.setattr(risk_control, "HALVES", 2)
     return spacy.load(model)
 
 
@@ -64,14 +64,14 @@ def test_guarantee_leaves_out_documents_of_train_and_dev(nlp: Language, fit: Any
         r"chose its weights \(document 0, 1, 2, 3, 4, ...; the first is 'Bonn came to the train "
         r"number 0\..*40 are left\."
     )
-    asked = {"examples": examples, "name": "crf_ner", "targets": CoverageTargets(recall=0.5)}
+    asked = {"examples": examples, "name": "crf_ner", "targets": Targets(recall=0.5)}
     with pytest.warns(UserWarning, match=message):
         fit(nlp, **asked)
     found = guarantees(nlp)["recall"]
     assert found["documents"] == (40 if fit is fit_guarantees else 20)  # a half of them
     assert (found["compared_with"], found["counts_dev"]) == (["train", "dev"], False)
     with pytest.warns(UserWarning, match="15 of 65 .* 15 in training .document"):
-        fit(nlp, **{**asked, "targets": CoverageTargets(recall=0.5, count_dev=True)})
+        fit(nlp, **{**asked, "targets": Targets(recall=0.5, count_dev=True)})
     found = guarantees(nlp)["recall"]
     assert found["documents"] == (50 if fit is fit_guarantees else 25)
     assert (found["compared_with"], found["counts_dev"]) == (["train"], True)
@@ -98,7 +98,7 @@ def test_guarantee_on_documents_of_train_alone_raises_and_changes_nothing(nlp: L
     before = recognizer(nlp).cfg["guarantees"], recognizer(nlp).spans_key
     for part, stated in (("train", {"held_out": True}), ("train", {}), ("dev", {})):
         with pytest.raises(InputError, match=r"0 are left\. Calibrate on new documents"):
-            calibrate(nlp, written(nlp, part, 10), targets=CoverageTargets(recall=0.5, **stated))
+            calibrate(nlp, written(nlp, part, 10), targets=Targets(recall=0.5, **stated))
     assert (recognizer(nlp).cfg["guarantees"], recognizer(nlp).spans_key) == before
 
 
@@ -121,19 +121,19 @@ def test_pipeline_without_hashes_needs_train_or_statement(nlp: Language) -> None
     forget(nlp)
     examples = [*written(nlp, "train", 15), *written(nlp, "new", 30)]
     with pytest.raises(InputError, match=r"does not say which .*--train.*--held-out"):
-        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5))
+        fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.5))
     texts = [eg.text for eg in examples[:15]]
     with pytest.warns(UserWarning, match="15 of 45 documents are left out"):
-        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5, trained_on=texts))
+        fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.5, trained_on=texts))
     assert guarantees(nlp)["recall"]["compared_with"] == ["train"]
-    fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5, held_out=True))
+    fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.5, held_out=True))
     assert guarantees(nlp)["recall"]["compared_with"] == []
     # It learns on: what it then learns is known, what came before is not.
     nlp.update(examples[:15], sgd=nlp.resume_training())
     with pytest.raises(InputError, match="does not say which"):
-        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5))
+        fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.5))
     with pytest.warns(UserWarning, match="15 of 45 documents are left out"):
-        fit_guarantees(nlp, "crf_ner", examples, CoverageTargets(recall=0.5, held_out=True))
+        fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.5, held_out=True))
 
 
 def test_texts_of_another_recognizer_count_too(nlp: Language) -> None:

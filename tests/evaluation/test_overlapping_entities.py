@@ -19,11 +19,11 @@ from overlapping import TEXT, make_overlapping
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.evaluation import check_gold, compare, evaluate
 from spacy_crf_ner.evaluation.calibration import calibrate, reliability
-from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets, fit_guarantees
 from spacy_crf_ner.evaluation.error_analysis import errors
 from spacy_crf_ner.evaluation.guarantees import FITTED_SETTINGS
 from spacy_crf_ner.evaluation.matching import Entity, collect_entities, match_entities, overlaps
 from spacy_crf_ner.evaluation.nesting import nesting
+from spacy_crf_ner.evaluation.risk_control import Targets, fit_guarantees
 from spacy_crf_ner.evaluation.scores import count_entities, score_strictly
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.annotated_labels import mark_annotated_labels
@@ -502,7 +502,7 @@ def test_guarantee_overlapping_raises_before_fitting(nlp: Language, kind: str) -
         raise AssertionError("read examples")
         yield
 
-    targets = CoverageTargets(**{kind: 0.9})
+    targets = Targets(**{kind: 0.9})
     with pytest.raises(InputError, match=says):
         calibrate(nlp, unread(), targets=targets)
     with pytest.raises(InputError, match=says):

@@ -26,8 +26,8 @@ from spacy_crf_ner.crf import constrain, negative_log_likelihood, nll_with_gradi
 from spacy_crf_ner.data import SYLLABLES, ConversionLog, convert
 from spacy_crf_ner.data.jsonl import write_jsonl
 from spacy_crf_ner.data.sentences import group_sentences
-from spacy_crf_ner.evaluation.coverage_targets import CoverageTargets, fit_guarantees
 from spacy_crf_ner.evaluation.matching import collect_entities
+from spacy_crf_ner.evaluation.risk_control import Targets, fit_guarantees
 from spacy_crf_ner.input_error import CorpusError, InputError
 from spacy_crf_ner.pipeline import calibration as module
 from spacy_crf_ner.pipeline.annotated_labels import (
@@ -298,16 +298,14 @@ def test_guarantee_cost_excludes_candidates_of_unannotated_labels() -> None:
     trained_elsewhere(nlp)
     nlp.get_pipe("ner").temperature = 2.0
     whole = make_examples(nlp, BOTH * 10)
-    (row,) = fit_guarantees(nlp, "ner", whole, CoverageTargets(recall=0.5))
+    (row,) = fit_guarantees(nlp, "ner", whole, Targets(recall=0.5))
     expected = row["threshold"], row["cost"]
     labels = ("PER", "LOC")
     parts = [eg for label in labels for eg in marked(nlp, [label]) * 10]
     nothing = [eg for eg in marked(nlp, []) for _ in range(5)]
-    rows = fit_guarantees(
-        nlp, "ner", [*parts, *nothing], CoverageTargets(recall=0.5, by_label=True)
-    )
+    rows = fit_guarantees(nlp, "ner", [*parts, *nothing], Targets(recall=0.5, by_label=True))
     costs = [each["cost"] for each in rows]
-    alone = fit_guarantees(nlp, "ner", parts, CoverageTargets(recall=0.5, by_label=True))
+    alone = fit_guarantees(nlp, "ner", parts, Targets(recall=0.5, by_label=True))
     assert costs == pytest.approx([each["cost"] for each in alone])
     assert max(costs) < 2 * expected[1]
 
