@@ -1,13 +1,14 @@
 """The best candidates for annotation, of any number, in memory for as many as are chosen."""
 
 import hashlib
-from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..tags import SpanOffsets
+
+BUFFER = 1000  # units that are not chosen, but kept until the next time that all are sorted
 
 
 @dataclass(slots=True)
@@ -59,82 +60,54 @@ class Selection:
         seed: Seed of the sample.
 
     Attributes:
-        duplicates: The number of units that were not added because an equal one is chosen.
+        duplicates: The number of units that were not added because an equal one is known.
     """
 
     def __init__(self, n: int, aside: int = 0, max_per_surface: int = 0, seed: int = 0) -> None:
         self._n, self._aside, self._max_per_surface, self._seed = n, aside, max_per_surface, seed
-        self._ranked: list[Unit] = []
-        self._sample: list[tuple[str, Unit]] = []
-        self._surfaces: Counter[str] = Counter()
-        self._ids: dict[str, tuple[float, str, str]] = {}
+        self._units: dict[str, Unit] = {}  # by id; more than are chosen, but not many more
         self.duplicates = 0
 
     @property
     def ranked(self) -> list[Unit]:
         """The units with the highest scores, the best first."""
-        return list(self._ranked)
+        ranked, _ = self._choose()
+        return ranked
 
     @property
     def sample(self) -> list[Unit]:
         """The random sample, in random order; no unit is also in `ranked`."""
-        return [unit for _, unit in self._sample]
+        _, sample = self._choose()
+        return sample
 
     def add(self, units: Iterable[Unit]) -> None:
         """Add units."""
         for unit in units:
-            known = self._ids.get(unit.id)
-            if known is not None:
-                self.duplicates += 1
-                if known <= unit.rank:
-                    continue
-                self._remove(unit.id)
-            entry = random_key(self._seed, unit.id), unit
-            if self._aside and (len(self._sample) < self._aside or entry[0] < self._sample[-1][0]):
-                insort(self._sample, entry, key=lambda pair: pair[0])
-                self._ids[unit.id] = unit.rank
-                if len(self._sample) > self._aside:
-                    _, left = self._sample.pop()
-                    del self._ids[left.id]
-                    self._add_ranked(left)
-            else:
-                self._add_ranked(unit)
+            known = self._units.get(unit.id)
+            self.duplicates += known is not None
+            if known is None or unit.rank < known.rank:
+                self._units[unit.id] = unit
+            if len(self._units) > BUFFER + 2 * (self._n + self._aside):
+                ranked, sample = self._choose()
+                self._units = {each.id: each for each in (*ranked, *sample)}
 
     def balance(self, share: float) -> None:
         """Limit the sample to a share of all, after the last `add`, if there are too few units."""
-        self.limit_sample(round(share * (len(self._ranked) + len(self._sample))))
+        self.limit_sample(round(share * sum(map(len, self._choose()))))
 
     def limit_sample(self, size: int) -> None:
         """Limit the sample to its first units; the others are ranked as other units are."""
-        for _, unit in self._sample[size:]:
-            del self._ids[unit.id]
-            self._add_ranked(unit)
-        del self._sample[size:]
+        self._aside = min(self._aside, size)
 
-    def _add_ranked(self, unit: Unit) -> None:
-        if len(self._ranked) >= self._n and (not self._n or unit.rank > self._ranked[-1].rank):
-            return
-        insort(self._ranked, unit, key=lambda each: each.rank)
-        self._ids[unit.id] = unit.rank
-        self._surfaces[unit.surface] += 1
-        if (
-            self._max_per_surface
-            and unit.surface
-            and self._surfaces[unit.surface] > self._max_per_surface
-        ):
-            same = (each for each in reversed(self._ranked) if each.surface == unit.surface)
-            self._remove(next(same).id)
-        elif len(self._ranked) > self._n:
-            self._remove(self._ranked[-1].id)
-
-    def _remove(self, identity: str) -> None:
-        del self._ids[identity]
-        self._sample = [pair for pair in self._sample if pair[1].id != identity]
-        for i, unit in enumerate(self._ranked):
-            if unit.id == identity:
-                self._surfaces[unit.surface] -= 1
-                del self._ranked[i]
-                return
+    def _choose(self) -> tuple[list[Unit], list[Unit]]:
+        drawn = sorted(self._units.values(), key=lambda unit: random_key(self._seed, unit.id))
+        surfaces = Counter[str]()
+        ranked = []
+        for unit in sorted(drawn[self._aside :], key=lambda unit: unit.rank):
+            surfaces[unit.surface] += bool(unit.surface and self._max_per_surface)
+            if surfaces[unit.surface] <= self._max_per_surface:
+                ranked.append(unit)
+        return ranked[: self._n], drawn[: self._aside]
 
 
 def random_key(seed: int, identity: str) -> str:
