@@ -343,26 +343,6 @@ def test_support_counts_the_other_texts():
     assert [(each["predicted"], each["gold"]) for each in found] == [(2, 1), (2, 3), (3, 1)]
 
 
-def test_support_builds_the_text_of_a_doc_once_for_all_matches():
-    class Counted(Doc):
-        built = 0
-
-        @property
-        def text(self):
-            self.built += 1
-            return super().text
-
-    vocab = spacy.blank("en").vocab
-    docs = [Counted(vocab, ["Bonn"] * number) for number in (2, 200)]
-    for doc in docs:
-        doc.set_ents([], default="outside")
-    other = Doc(vocab, ["Bonn"])
-    finding = {"doc": 0, "gold": None, "predicted": side(other, 0, 1, "LOC")}
-    (found,) = label_errors._support([finding], [other, *docs], vocab)
-    assert found == {"predicted": 0, "gold": 2}
-    assert docs[0].built == docs[1].built
-
-
 def test_support_ignores_texts_that_do_not_annotate_the_label():
     nlp = spacy.blank("en")
     gold = [nlp.make_doc(f"{word} saw Bonn") for word in ("Anna", "Bob", "Carla", "Dora")]

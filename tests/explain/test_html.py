@@ -60,29 +60,9 @@ def test_trellis_page_draws_each_node_and_backpointer(explanation: dict[str, Any
     assert len(page.of("rect", "node")) == T * C - unreached - T
     assert len(page.of("line", "path edge")) == T - 1
     assert len(page.of("line", "edge")) == (T - 1) * (C - 1)
-    # The path goes from node to node, from left to right.
-    lines = page.of("line", "path edge")
-    assert all(float(line["x1"]) < float(line["x2"]) for line in lines)
-    assert [line["y2"] for line in lines[:-1]] == [line["y1"] for line in lines[1:]]
-    # A node is shaded by its marginal.
-    shades = [float(node["fill-opacity"]) for node in page.of("rect", "path node")]
-    expected = [explanation["marginals"][t][c] for t, c in enumerate(explanation["path"])]
-    assert shades == pytest.approx(expected, abs=1e-3)
     scores = [text for tag, text in page.text if tag == "text" and re.fullmatch(r"-?\d+\.\d", text)]
     told = [score for row in explanation["scores"] for score in row if score is not None]
     assert sorted(map(float, scores)) == pytest.approx(sorted(told), abs=0.051)
-
-
-def test_trellis_page_table_shows_path_scores(explanation: dict[str, Any]) -> None:
-    page = Page(trellis_page(explanation))
-    cells = [text for tag, text in page.text if tag == "td"]
-    first = cells[:7]
-    assert first[:2] == ["Tim", "B-PERSON"]
-    before, transition, emission, score = map(float, first[2:6])
-    assert before == 0.0
-    assert score == pytest.approx(transition + emission, abs=0.011)
-    assert f"{explanation['score']:.2f}" in cells
-    assert "Tim Cook (PERSON), Hanoi (GPE)" in cells
 
 
 def test_trellis_page_table_rows_match_explanation(explanation: dict[str, Any]) -> None:
