@@ -91,10 +91,7 @@ def _problems(
 ) -> Iterator[Problem]:
     """Read all docs once: yield the problems of each doc, then those of the corpus.
 
-    Args:
-        statistics: Empty; gets the counts of each part.
-        incorrect: Empty; gets the incorrect spans by part and label.
-        train_texts: Gets the texts of train, to compare dev with.
+    It fills in the statistics, the incorrect spans and the texts of train.
     """
     first: dict[tuple[str, str], Place] = {}  # the first entity by part and label
     annotated: dict[tuple[str, str], Place] = {}  # labels that docs say they annotate

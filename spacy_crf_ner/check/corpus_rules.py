@@ -26,17 +26,11 @@ NO_LABEL = ("", "O")  # labels of incorrect spans that are not entity labels
 
 
 class SeenText(NamedTuple):
-    """First occurrence of a text, for duplicate detection.
-
-    Attributes:
-        first: The number of the first doc with the text.
-        annotated: The number of the first doc that is completely annotated, if there is one.
-        entities: The hash of the entities of that doc; None if there is none.
-    """
+    """The first doc with a text, and the first one that is completely annotated, if any."""
 
     first: int
     annotated: int
-    entities: int | None
+    entities: int | None  # the hash of those of the latter; None if there is none
 
 
 Seen = dict[tuple[str, int], SeenText]  # by part and hash of the text
@@ -47,11 +41,9 @@ OutsideWords = tuple[str, int, NDArray[np.uint64], NDArray[np.uint32]]
 
 
 def duplicate_problems(at: CorpusDoc, seen: Seen) -> Iterator[Problem]:
-    """Compare a doc with the docs before it, by text with whitespace normalized.
+    """Compare a doc with the docs before it, by text with whitespace normalized; add it to them.
 
-    Args:
-        seen: The docs before it; this doc is added. It stores 64-bit hashes, so its memory does not
-            depend on the length of the texts.
+    They are 64-bit hashes, so the memory does not depend on the length of the texts.
     """
     words = at.doc.text.split()
     if not words:
@@ -73,28 +65,16 @@ def duplicate_problems(at: CorpusDoc, seen: Seen) -> Iterator[Problem]:
 
 @dataclass
 class TrainTexts:
-    """What dev is compared with: the documents and the runs of tokens of train.
+    """What dev is compared with: the documents and the runs of tokens of train, as hashes."""
 
-    Attributes:
-        length: Number of tokens in a run.
-        documents: Documents of train that sentences are from, as hashes.
-        documents_of_dev: Those of dev so far.
-        divided: Those of `documents` that dev has sentences from too.
-        runs: Hashes of the runs of each doc.
-    """
-
-    length: int
+    length: int  # of a run, in tokens
     documents: set[int] = field(default_factory=set)
     documents_of_dev: set[int] = field(default_factory=set)
-    divided: set[int] = field(default_factory=set)
-    runs: list[NDArray[np.uint64]] = field(default_factory=list)
+    divided: set[int] = field(default_factory=set)  # documents of both
+    runs: list[NDArray[np.uint64]] = field(default_factory=list)  # of each doc
 
     def problems(self, at: CorpusDoc, is_leak: bool) -> Iterator[Problem]:
-        """Add a doc of train, or compare one of dev.
-
-        Args:
-            is_leak: Whether the whole doc is in train.
-        """
+        """Add a doc of train, or compare one of dev; of a leak, the whole doc is in train."""
         document, runs = document_of(at.doc), self._runs(at)
         if at.part == "train":
             self.documents |= set() if document is None else {hash(document)}
@@ -158,7 +138,6 @@ def label_problems(
     Args:
         counts: Number of entities by part and label.
         first: First entity by part and label.
-        rare: A label with fewer entities in train is rare.
     """
     train = counts["train"]
     dev = counts.get("dev", train)
@@ -179,11 +158,7 @@ def label_problems(
 def unknown_label_problems(
     incorrect: Mapping[tuple[str, str], list[Place]], labels: Container[str]
 ) -> Iterator[Problem]:
-    """Find the incorrect spans of train with a label that no entity of train has.
-
-    Args:
-        incorrect: Incorrect spans by part and label.
-    """
+    """Find the incorrect spans of train with a label that no entity of train has."""
     for (part, label), places in incorrect.items():
         if part == "train" and label not in NO_LABEL and label not in labels:
             yield from (("unknown-incorrect", place) for place in places)
@@ -191,16 +166,11 @@ def unknown_label_problems(
 
 @dataclass
 class SurfaceForms:
-    """The texts of all entities, and the words outside of entities.
-
-    Attributes:
-        labels: Number of entities by text and label.
-        first: First entity by text and label.
-        outside: Words outside of entities, by doc; searched when the frequent texts are known.
-    """
+    """The texts of all entities, counted by label, and the words outside of entities."""
 
     labels: dict[Form, Counter[str]] = field(default_factory=dict)
-    first: dict[tuple[Form, str], Place] = field(default_factory=dict)
+    first: dict[tuple[Form, str], Place] = field(default_factory=dict)  # entity
+    # By doc; searched when the frequent texts are known.
     outside: list[OutsideWords] = field(default_factory=list)
 
     def add(self, at: CorpusDoc) -> None:

@@ -20,15 +20,7 @@ MESSAGES: dict[str, dict[str, str]] = tomllib.loads(
 
 
 class Place(NamedTuple):
-    """A place in a corpus.
-
-    Attributes:
-        part: "train" or "dev".
-        doc: Number of the doc in its part, from 0.
-        offset: First character in the text of the doc.
-        text: The text at this place, shortened.
-        note: Details about this place; may be empty.
-    """
+    """A place in a corpus: "train" or "dev", number of the doc, first character, shortened text."""
 
     part: str
     doc: int
@@ -41,21 +33,13 @@ Problem = tuple[str, Place]  # kind of finding, a key of MESSAGES, and place
 
 
 class CorpusDoc(NamedTuple):
-    """A Doc of a corpus.
-
-    Attributes:
-        part: "train" or "dev".
-        number: Number of the doc in its part, from 0.
-        doc: The doc.
-        ents: Its gold entities, which may overlap.
-        iob: For each of T tokens: IOB_MISSING, IOB_OUTSIDE, or another value in an entity, (T,).
-    """
+    """A Doc of a corpus, with its gold entities, which may overlap."""
 
     part: str
-    number: int
+    number: int  # in its part, from 0
     doc: Doc
     ents: Sequence[Span]
-    iob: NDArray[np.uint64]
+    iob: NDArray[np.uint64]  # (T,): IOB_MISSING, IOB_OUTSIDE, or another value in an entity
 
     def place(self, span: Span, note: str = "") -> Place:
         """Locate a span of the doc."""
