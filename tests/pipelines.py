@@ -59,6 +59,19 @@ def train(nlp, examples, steps=40, drop=0.0, learn_rate=0.005, **initialize):
     return losses
 
 
+def small(width=16, name="crf_ner", **settings):
+    """A blank pipeline with a small crf_ner; not trained."""
+    nlp = spacy.blank("en")
+    config = {"model": {"hidden_width": width, "tok2vec": TOK2VEC}, **settings}
+    nlp.add_pipe("crf_ner", name=name, config=config)
+    return nlp
+
+
+def copied(nlp):
+    """A copy of a pipeline, by its bytes."""
+    return spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
+
+
 def trained_elsewhere(nlp):
     """Let a pipeline guarantee something about the texts that it has learned; returns it."""
     for pipe in (pipe for _, pipe in nlp.components if hasattr(pipe, "seen_texts")):

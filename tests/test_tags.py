@@ -7,7 +7,6 @@ import pytest
 import spacy
 from hypothesis import given
 from hypothesis import strategies as st
-from seqeval.scheme import BILOU, IOB2, Entities
 from spacy.tokens import Doc
 from spacy.training import biluo_tags_to_spans, biluo_to_iob, offsets_to_biluo_tags
 
@@ -15,7 +14,6 @@ from helpers import LABELS, SCHEMES, Span, annotations, span_sets, write
 from spacy_crf_ner.tags import TAG_MISSING, TagMask, TagScheme
 
 VOCAB = spacy.blank("xx").vocab
-SEQEVAL = {"biluo": BILOU, "bio": IOB2}
 # Any text is a label; with a hyphen first or last it is hardest to tell from its prefix.
 labels = st.text(st.characters(codec="utf-8"), min_size=1) | st.sampled_from(["-", "B-", "-O"])
 label_sets = st.lists(labels, min_size=1, max_size=4, unique=True).map(tuple)
@@ -43,12 +41,15 @@ def merge_adjacent(spans: list[Span]) -> list[Span]:
     return merged
 
 
-@pytest.mark.parametrize("name, n_labels, T", [*product(SCHEMES, range(4), range(1, 5))])
+# 3 labels, and so 13 tags in BILUO, only for up to 3 tokens.
+@pytest.mark.parametrize(
+    "name, n_labels, T", [c for c in product(SCHEMES, range(4), range(1, 5)) if c[1] * c[2] < 10]
+)
 def test_constraints_allow_exactly_tag_sequences_of_spans(name: str, n_labels: int, T: int) -> None:
     scheme = TagScheme(name, LABELS[:n_labels])
     transitions, start, end = scheme.constraints
     C = len(scheme.tags)
-    # (P, T); with 3 labels in BILUO, C = 13 and P = 13^4 = 28561
+    # (P, T); with 2 labels in BILUO, C = 9 and P = 9^4 = 6561
     paths = np.indices((C,) * T).reshape(T, -1).T
     legal = start[paths[:, 0]] & end[paths[:, -1]]
     legal &= transitions[paths[:, :-1], paths[:, 1:]].all(axis=1)
@@ -82,14 +83,6 @@ def test_tags_and_spans_agree_with_spacy(
     assert written == spaces[name]
     expected = spans_of(doc, biluo)
     assert entities(scheme, ids) == (merge_adjacent(expected) if name == "io" else expected)
-
-
-@given(annotations(LABELS), st.sampled_from(sorted(SEQEVAL)))
-def test_spans_agree_with_seqeval(annotation: tuple[int, list[Span]], name: str) -> None:
-    scheme = TagScheme(name, LABELS)
-    ids = scheme.ids(write("biluo", *annotation))
-    (found,) = Entities([[scheme.tags[i] for i in ids]], SEQEVAL[name]).entities
-    assert entities(scheme, ids) == [(entity.start, entity.end, entity.tag) for entity in found]
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -175,12 +168,6 @@ def test_mask_size_is_independent_of_doc_length() -> None:
     assert scheme.exclusion_mask(50_000, 50_002, "", 100_000).allowed.shape == (9, 4, 9)
 
 
-def test_io_merges_adjacent_spans_of_one_label_only() -> None:
-    scheme = TagScheme("io", ("A", "B"))
-    ids = scheme.ids(["U-A", "B-A", "L-A", "U-B", "O", "U-B"])
-    assert entities(scheme, ids) == [(0, 3, "A"), (3, 4, "B"), (5, 6, "B")]
-
-
 @given(st.data(), st.sampled_from(SCHEMES))
 def test_ids_masks_only_tokens_with_missing_annotation(data: st.DataObject, name: str) -> None:
     scheme = TagScheme(name, LABELS)
@@ -202,35 +189,13 @@ def test_tags_start_with_outside_and_keep_label_order(name: str, labels: list[st
     assert TagScheme(name, tuple(labels)).tags == ("O", *expected)
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_scheme_without_labels_has_only_outside_tag(name: str) -> None:
-    scheme = TagScheme(name, ())
-    assert scheme.tags == ("O",)
-    assert [array.tolist() for array in scheme.constraints] == [[[True]], [True], [True]]
-    assert entities(scheme, scheme.ids(["O", "O"])) == []
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_ids_and_spans_of_no_tokens_are_empty(name: str) -> None:
-    scheme = TagScheme(name, LABELS)
-    assert scheme.ids([]).shape == (0,)
-    assert entities(scheme, scheme.ids([])) == []
-
-
-@pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("tag", ["U-ORG", "B-per", "X-PER", "PER", ""])
-def test_ids_of_unknown_tag_raises_key_error(name: str, tag: str) -> None:
+def test_ids_of_unknown_tag_raises_key_error(tag: str) -> None:
     with pytest.raises(KeyError):
-        TagScheme(name, LABELS).ids(["O", tag])
+        TagScheme("biluo", LABELS).ids(["O", tag])
 
 
 @pytest.mark.parametrize("name", ["BIO", "bioes", ""])
 def test_tag_scheme_with_unknown_name_raises(name: str) -> None:
     with pytest.raises(ValueError, match=rf"\['biluo', 'bio', 'io'\], got '{name}'"):
         TagScheme(name, LABELS)
-
-
-def test_schemes_of_equal_settings_are_equal() -> None:
-    scheme = TagScheme("bio", LABELS)
-    assert scheme == TagScheme("bio", LABELS) and hash(scheme) == hash(TagScheme("bio", LABELS))
-    assert scheme not in (TagScheme("io", LABELS), TagScheme("bio", LABELS[::-1]))

@@ -16,7 +16,7 @@ from spacy.training import Example
 from spacy.util import minibatch
 from typer.testing import CliRunner
 
-from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, TOK2VEC, make_examples, train
+from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, TOK2VEC, copied, make_examples, train
 from spacy_crf_ner import accelerate, cli, data
 from spacy_crf_ner.cli import options
 from spacy_crf_ner.ml import dtype, onnx_export, shim
@@ -321,7 +321,7 @@ def test_dtype_is_saved_and_loaded_with_pipeline(ready: Ready, kind: str, tmp_pa
     assert dtypes(loaded) == {"transformer": "bf16", "bilstm_crf": "bf16"}
     np.testing.assert_array_equal(scores(loaded), fast)
     assert loaded.batch_size == 512
-    again = spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
+    again = copied(nlp)
     np.testing.assert_array_equal(scores(again), fast)
     accelerate(loaded, None).to_disk(tmp_path / "plain")
     plain = spacy.load(tmp_path / "plain")
@@ -340,7 +340,7 @@ def test_accelerated_pipeline_uses_updated_weights(ready: Ready) -> None:
         for _ in range(3):
             scores(each)
             each.update(make_examples(each), sgd=optimizer)
-    fresh = spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
+    fresh = copied(nlp)
     np.testing.assert_array_equal(scores(nlp), scores(fresh))
     # And it has learned the same.
     np.testing.assert_array_equal(scores(accelerate(nlp, None)), scores(plain))

@@ -1,7 +1,5 @@
 """Further training of a component: new labels, and rehearsal."""
 
-from itertools import pairwise, product
-
 import numpy as np
 import pytest
 import spacy
@@ -10,11 +8,8 @@ from spacy.cli.train import train as spacy_train
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from thinc.api import Adam, Config
-from torch import Tensor
 
-from pipelines import OWN_TRANSFORMER, SENTENCES, TOK2VEC, make_examples, train
-from spacy_crf_ner.crf import Chain, constrain, divergence, expected_counts
-from spacy_crf_ner.tags import TagScheme
+from pipelines import OWN_TRANSFORMER, SENTENCES, TOK2VEC, copied, make_examples, small, train
 from spacy_crf_ner.training.optimizer import GroupedAdam
 
 TEXTS = [text for text, _ in SENTENCES]
@@ -30,9 +25,7 @@ def learned_in(shared):
 
     def load(scheme):
         def make():
-            nlp = spacy.blank("en")
-            model = {"hidden_width": 16, "tok2vec": TOK2VEC}
-            nlp.add_pipe("crf_ner", config={"scheme": scheme, "model": model})
+            nlp = small(scheme=scheme)
             train(nlp, make_examples(nlp), steps=15, learn_rate=0.02)
             return nlp
 
@@ -89,7 +82,7 @@ def test_nine_added_labels_change_no_posterior_and_have_no_candidates(scheme, le
     assert len(before) > 30
     for i in range(9):
         ner.add_label(f"NEW {i}")
-    again = spacy.blank("en").from_config(learned.config).from_bytes(learned.to_bytes())
+    again = copied(learned)
     for pipe in (ner, again.get_pipe("crf_ner")):
         assert queries(pipe) == pytest.approx(before, abs=1e-5)
         assert pipe.fit_temperature(gold) == pytest.approx(temperature, rel=1e-3)
@@ -104,7 +97,7 @@ def test_added_label_is_predicted_from_its_first_gold_entity_on(learned):
     assert ner.enabled_labels == ner.labels[:3]
     learned.update(make_examples(learned, NEW))
     assert ner.enabled_labels == ner.labels[:4]
-    again = spacy.blank("en").from_config(learned.config).from_bytes(learned.to_bytes())
+    again = copied(learned)
     assert again.get_pipe("crf_ner").enabled_labels == ner.labels[:4]
     learned.initialize(lambda: make_examples(learned))
     assert ner.enabled_labels == ner.labels
@@ -156,7 +149,7 @@ def test_update_after_add_label_learns_new_label(scheme, stored, learned_in):
     examples = make_examples(learned)
     learned.update(examples, sgd=optimizer)  # the optimizer has seen the old weights
     if stored:
-        learned = spacy.blank("en").from_config(learned.config).from_bytes(learned.to_bytes())
+        learned = copied(learned)
     learned.get_pipe("crf_ner").add_label("PRODUCT")
     examples = make_examples(learned, [*SENTENCES, *NEW])
     for _ in range(25):
@@ -164,76 +157,11 @@ def test_update_after_add_label_learns_new_label(scheme, stored, learned_in):
     assert losses["crf_ner"] < 1.0
     doc = learned(NEW[0][0])
     assert [(e.start_char, e.end_char, e.label_) for e in doc.ents] == NEW[0][1]
-    again = spacy.blank("en").from_config(learned.config).from_bytes(learned.to_bytes())
+    again = copied(learned)
     assert found(again) == found(learned)
 
 
 # Rehearsal
-
-
-def potentials(seed: int, C: int, lengths=(3, 1, 0)) -> Chain:
-    rng = np.random.default_rng(seed)
-    arrays = [rng.normal(0, 1, size).astype("f") for size in [(sum(lengths), C), (C, C), C, C]]
-    emissions, *others = arrays
-    return Chain(emissions, np.array(lengths), *others)
-
-
-def log_probabilities(scores: "list[Tensor]", lengths, scheme: TagScheme) -> "list[Tensor]":
-    """Enumerate the legal paths over the scheme's tags of each doc: their log probabilities."""
-    emissions, transitions, start, end = (tensor.double() for tensor in scores)
-    follows, first, last = scheme.constraints
-    result = []
-    for E in torch.split(emissions, list(lengths)):
-        paths = [
-            p
-            for p in product(range(len(scheme.tags)), repeat=len(E))
-            if not p or (first[p[0]] and last[p[-1]] and all(follows[a, b] for a, b in pairwise(p)))
-        ]
-        each = [
-            sum(E[t, tag] for t, tag in enumerate(p))
-            + sum(transitions[a, b] for a, b in pairwise(p))
-            + (start[p[0]] + end[p[-1]] if p else torch.zeros((), dtype=torch.float64))
-            for p in paths
-        ]
-        result.append(torch.log_softmax(torch.stack(each), 0))
-    return result
-
-
-@pytest.mark.parametrize("name", ["biluo", "bio", "io"])
-@pytest.mark.parametrize("added", [0, 1])
-def test_distill_divergence_and_gradient_match_enumeration(name, added):
-    old = TagScheme(name, ("A",))
-    new = TagScheme(name, ("A", "B")[: 1 + added])
-    teacher, student = potentials(1, len(old.tags)), potentials(2, len(new.tags))
-    C = len(old.tags)
-    counts = expected_counts(constrain(teacher, *old.constraints))
-    # Over the tags that the teacher has.
-    compared = constrain(student.select_tags(np.arange(C)), *old.constraints)
-    loss, d_compared = divergence(compared, counts)
-    gradient = d_compared.sum_tags(np.arange(C), len(new.tags))
-
-    ours = [torch.from_numpy(x).double().requires_grad_() for x in (student[0], *student[2:5])]
-    theirs = [torch.from_numpy(x) for x in (teacher[0], *teacher[2:5])]
-    known = [ours[0][:, :C], ours[1][:C, :C], ours[2][:C], ours[3][:C]]
-    p = log_probabilities(theirs, teacher.lengths, old)
-    q = log_probabilities(known, student.lengths, old)
-    expected = sum((a.exp() * (a - b)).sum() for a, b in zip(p, q))
-    assert loss == pytest.approx(expected.item(), abs=1e-10)
-    assert loss > 0.1
-    expected.backward()
-    for mine, leaf in zip((gradient[0], *gradient[2:5]), ours):
-        np.testing.assert_allclose(mine, leaf.grad.numpy(), atol=1e-4)
-
-
-def test_distill_from_equal_distribution_returns_zero():
-    scheme = TagScheme("biluo", ("A",))
-    same = potentials(1, len(scheme.tags))
-    same = same._replace(emissions=same.emissions.round())
-    moved = same._replace(emissions=same.emissions + np.float32(1000))  # the same distribution
-    counts = expected_counts(constrain(same, *scheme.constraints))
-    loss, gradient = divergence(constrain(moved, *scheme.constraints), counts)
-    assert loss == pytest.approx(0.0, abs=1e-8)
-    assert abs(gradient.emissions).max() < 1e-8
 
 
 def test_rehearse_restores_forgotten_entities(learned):
@@ -274,9 +202,8 @@ def test_rehearse_leaves_out_labels_that_were_not_trained(label_first, learned):
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_rehearse_compares_a_trained_label_that_was_added_after_an_untrained_one(overlap):
-    nlp = spacy.blank("en")
-    model = {"hidden_width": 16, "tok2vec": TOK2VEC}
-    ner = nlp.add_pipe("crf_ner", config={"overlap": overlap, "model": model})
+    nlp = small(overlap=overlap)
+    ner = nlp.get_pipe("crf_ner")
     train(nlp, make_examples(nlp), steps=1)
     sizes = [len(ner.scheme.tags)]
     for label in ("EVENT", "PRODUCT"):
@@ -297,9 +224,7 @@ def test_rehearse_compares_a_trained_label_that_was_added_after_an_untrained_one
 @pytest.mark.parametrize("large", [False, True])
 def test_nlp_rehearse_applies_learn_rate_multiplier_of_head(large):
     """Five times the steps, in arrays that torch updates too; the tok2vec has no multiplier."""
-    nlp = spacy.blank("en")
-    model = {"hidden_width": 128 if large else 8, "tok2vec": TOK2VEC}
-    nlp.add_pipe("crf_ner", config={"model": model})
+    nlp = small(width=128 if large else 8)
     train(nlp, make_examples(nlp), steps=1)
     nlp.resume_training()
     ner = nlp.get_pipe("crf_ner")
@@ -408,8 +333,7 @@ def test_spacy_train_adds_a_label_and_keeps_the_others(learned, tmp_path):
 def test_rehearse_without_docs_or_component_raises(sentences, component, message, tmp_path):
     from spacy_crf_ner.training.rehearsal import rehearse
 
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
+    nlp = small(width=8, name="ner")
     train(nlp, make_examples(nlp), steps=1)
     callback = rehearse(write(tmp_path / "raw.spacy", nlp, sentences), component)
     nlp.resume_training()
@@ -420,8 +344,7 @@ def test_rehearse_without_docs_or_component_raises(sentences, component, message
 def test_rehearse_with_untrained_component_raises(tmp_path):
     from spacy_crf_ner.training.rehearsal import rehearse
 
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
+    nlp = small(width=8, name="ner")
     nlp.initialize(lambda: make_examples(nlp))
     callback = rehearse(write(tmp_path / "raw.spacy", nlp, SENTENCES))
     with pytest.raises(ValueError, match=r"expected a trained 'ner'.*source ="):

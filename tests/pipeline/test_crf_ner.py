@@ -418,16 +418,6 @@ def test_missing_upstream_component_raises(upstream):
         nlp.initialize(lambda: make_examples(nlp))
 
 
-@pytest.mark.parametrize("kind", ["tok2vec", "transformer"])
-def test_replaced_listeners_predict_the_same(kind, tiny_transformer):
-    nlp = listening(kind, tiny_transformer=tiny_transformer)
-    train(nlp, make_examples(nlp), steps=5)
-    before = [doc.to_array(["ENT_IOB"]).tolist() for doc in nlp.pipe(TEXTS)]
-    nlp.replace_listeners("tok2vec", "crf_ner", ["model.tok2vec"])
-    nlp.disable_pipe("tok2vec")
-    assert [doc.to_array(["ENT_IOB"]).tolist() for doc in nlp.pipe(TEXTS)] == before
-
-
 def test_sourced_pipe_beside_tok2vec_of_another_width_raises():
     source = listening("tok2vec")
     source.initialize(lambda: make_examples(source))

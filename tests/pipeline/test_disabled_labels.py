@@ -18,7 +18,7 @@ import helpers
 from helpers import SCHEMES
 from overlapping import TEXT as NESTED
 from overlapping import make_overlapping
-from pipelines import SENTENCES, ents, make_examples
+from pipelines import SENTENCES, copied, ents, make_examples
 from posteriors import read
 from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
@@ -117,7 +117,7 @@ def test_overlapping_posterior_has_only_chains_of_other_labels(
 
 @pytest.fixture
 def nlp(trained: Language) -> Language:
-    return spacy.blank("en").from_config(trained.config).from_bytes(trained.to_bytes())
+    return copied(trained)
 
 
 def given_without(ner: Any, doc: Doc, label: str) -> dict[tuple[int, int, str], float]:
@@ -195,7 +195,7 @@ def test_temperature_is_fitted_to_the_other_labels(nlp: Language) -> None:
 
 def test_overlapping_entities_of_other_labels_do_not_change() -> None:
     source = make_overlapping()
-    nlp = spacy.blank("en").from_config(source.config).from_bytes(source.to_bytes())
+    nlp = copied(source)
     ner: Any = nlp.get_pipe("crf_ner")
 
     def found() -> dict[tuple[int, int, str], float]:

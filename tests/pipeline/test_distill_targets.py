@@ -17,7 +17,7 @@ from torch import Tensor
 
 import enumeration
 from helpers import SCHEMES, span_sets, write
-from pipelines import TOK2VEC, make_examples, train
+from pipelines import TOK2VEC, make_examples, small, train
 from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.calibration import platt_scaling
@@ -33,9 +33,8 @@ TEXTS = ["one two three", "four"]
 
 
 def component(scheme: str, labels=LABELS, **settings: Any) -> Any:
-    nlp = spacy.blank("en")
-    model = {"hidden_width": 8, "tok2vec": TOK2VEC}
-    ner: Any = nlp.add_pipe("crf_ner", config={"scheme": scheme, "model": model, **settings})
+    nlp = small(width=8, scheme=scheme, **settings)
+    ner: Any = nlp.get_pipe("crf_ner")
     for label in labels:
         ner.add_label(label)
     ner.cfg["encoding"] = [ner.overlap, ner.max_nesting]  # as after `initialize`
@@ -254,9 +253,7 @@ def test_loss_interpolates_gold_and_teacher_loss_by_weight():
 @pytest.mark.parametrize("overlap", [False, True])
 def test_probable_entities_have_mean_posterior_above_half(teachers, overlap, shared):
     def make():
-        nlp = spacy.blank("en")
-        model = {"hidden_width": 8, "tok2vec": TOK2VEC}
-        nlp.add_pipe("crf_ner", config={"overlap": overlap, "model": model})
+        nlp = small(width=8, overlap=overlap)
         train(nlp, make_examples(nlp), steps=20, learn_rate=0.02)
         return nlp
 

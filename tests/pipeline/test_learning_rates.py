@@ -10,7 +10,7 @@ import spacy
 from spacy.language import Language
 from thinc.api import Adam, Optimizer, warmup_linear
 
-from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, add_shared, make_examples
+from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, add_shared, copied, make_examples
 from spacy_crf_ner.pipeline.learning_rates import UPDATES_AT_ZERO, LearningRateCheck
 from spacy_crf_ner.training.optimizer import GroupedAdam
 
@@ -29,7 +29,7 @@ def warned() -> Iterator[list[str]]:
 
 def of(nlp: Language, optimizer: Optimizer, updates: int = 2, **settings: Any) -> list[str]:
     """The warnings of some updates of a copy of a pipeline, which has not warned before."""
-    own = spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
+    own = copied(nlp)
     examples = make_examples(own, SENTENCES[4:5])
     with warned() as messages:
         for _ in range(updates):

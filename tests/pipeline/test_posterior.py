@@ -4,7 +4,6 @@ Axes: B docs, T tokens, C tags, P paths.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -14,14 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import enumeration
-import helpers
 from helpers import SCHEMES, Span
 from posteriors import LABELS, NEAR_ZERO, TEMPERATURES, Batch, batches, read
 from spacy_crf_ner import crf
 from spacy_crf_ner.crf import Chain, NegativeSpan, constrain, nll_with_gradient
 from spacy_crf_ner.pipeline.platt_scaling import PlattScaling
-from spacy_crf_ner.pipeline.posterior import Posterior
-from spacy_crf_ner.pipeline.preset import DecodingConstraints
 from spacy_crf_ner.tags import TagScheme
 
 # Probabilities of spans
@@ -106,20 +102,6 @@ def odds_of(p: float, slope: float, intercept: float) -> float:
     return float(odds / (1 + odds))
 
 
-@pytest.mark.parametrize("scheme, label", list(product(SCHEMES, LABELS)))
-def test_probabilities_of_unknown_label_raises_key_error(scheme: str, label: str) -> None:
-    tags = TagScheme(scheme, tuple(known for known in LABELS if known != label))
-    C = len(tags.tags)
-    zeros = np.zeros(C, dtype="f")
-    potentials = Chain(
-        np.zeros((1, C), dtype="f"), np.array([1]), np.zeros((C, C), dtype="f"), zeros, zeros
-    )
-    nothing = np.zeros(1, dtype=bool)
-    posterior = Posterior(potentials, tags, DecodingConstraints(None, ~nothing, nothing))
-    with pytest.raises(KeyError):
-        posterior.probabilities([[(0, 1, label)]])
-
-
 # Sets of entities
 
 
@@ -143,27 +125,6 @@ def test_nbest_matches_enumeration(batch: Batch, temperature: float, n: int) -> 
         for spans, found in ranked:
             assert found == pytest.approx(log_p[tuple(spans)], abs=1e-9)
         assert log_p[tuple(posterior.decode()[doc])] == pytest.approx(ranked[0][1], abs=1e-3)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("T", [1, 2, 3])
-def test_nbest_with_large_n_returns_all_entity_sets(scheme: str, T: int) -> None:
-    """Of all sets of entities, IO has those without adjacent ones of one label."""
-    tags = TagScheme(scheme, LABELS)
-    C = len(tags.tags)
-    zeros = np.zeros(C, dtype="f")
-    potentials = Chain(
-        np.zeros((T, C), dtype="f"), np.array([T]), np.zeros((C, C), dtype="f"), zeros, zeros
-    )
-    nothing, first = np.zeros(T, dtype=bool), np.arange(T) == 0
-    (ranked,) = Posterior(potentials, tags, DecodingConstraints(None, first, nothing)).nbest(160)
-    sets = {
-        tuple(spans)
-        for spans in helpers.span_sets(T, LABELS)
-        if scheme != "io" or not any(a[1] == b[0] and a[2] == b[2] for a, b in pairwise(spans))
-    }
-    assert {tuple(spans) for spans, _ in ranked} == sets and len(ranked) == len(sets)
-    np.testing.assert_allclose([p for _, p in ranked], -np.log(len(sets)), rtol=1e-12)
 
 
 # The loss of negative spans

@@ -19,7 +19,7 @@ import enumeration
 import helpers
 from enumeration import array
 from helpers import SCHEMES
-from pipelines import SENTENCES, TOK2VEC, make_examples, train
+from pipelines import SENTENCES, make_examples, small, train
 from spacy_crf_ner import crf
 from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.pipeline.posterior import Posterior
@@ -208,9 +208,7 @@ def learned(request: pytest.FixtureRequest, shared: Any) -> Language:
     """A pipeline of each scheme that has learned the sentences; not to be changed."""
 
     def make() -> Language:
-        nlp = spacy.blank("en")
-        model = {"hidden_width": 32, "tok2vec": TOK2VEC}
-        nlp.add_pipe("crf_ner", config={"scheme": request.param, "model": model})
+        nlp = small(width=32, scheme=request.param)
         train(nlp, make_examples(nlp))
         return nlp
 
@@ -664,9 +662,7 @@ def test_labelings_share_one_forward_backward_pass(
 
 def learning_what_is_wrong(label: str) -> tuple[Language, Example]:
     """A pipeline, and an example without gold entities but a span known to be wrong."""
-    nlp = spacy.blank("en")
-    model = {"hidden_width": 16, "tok2vec": TOK2VEC}
-    nlp.add_pipe("crf_ner", config={"incorrect_spans_key": "wrong", "model": model})
+    nlp = small(incorrect_spans_key="wrong")
     train(nlp, make_examples(nlp), steps=5)
     eg = Example(doc_of(nlp), doc_of(nlp))
     eg.reference.spans["wrong"] = [Span(eg.reference, 6, 7, label)]

@@ -13,7 +13,7 @@ import srsly
 from spacy.language import Language
 from spacy.training import Example
 
-from pipelines import SENTENCES, TOK2VEC, make_examples, train
+from pipelines import SENTENCES, TOK2VEC, copied, make_examples, train
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.calibration import calibration_of
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
@@ -79,7 +79,7 @@ def stored(nlp: Language, how: str, path: Path) -> Language:
     if how == "disk":
         nlp.to_disk(path)
         return spacy.load(path)
-    return spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
+    return copied(nlp)
 
 
 @pytest.mark.parametrize("name, value", SETTINGS.items())

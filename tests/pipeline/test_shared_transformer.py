@@ -17,7 +17,16 @@ from spacy.util import load_config
 from thinc.api import Config
 from typer.testing import CliRunner
 
-from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, TOK2VEC, ents, make_examples, train
+from pipelines import (
+    LISTENER,
+    OWN_TRANSFORMER,
+    SENTENCES,
+    TOK2VEC,
+    copied,
+    ents,
+    make_examples,
+    train,
+)
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.export import export_pipeline
 from spacy_crf_ner.input_error import InputError
@@ -168,7 +177,7 @@ def test_saved_pipeline_and_bytes_predict_the_same(saved: Path, tmp_path: Path) 
     nlp = spacy.load(saved)
     expected = annotations(nlp)
     nlp.to_disk(tmp_path)
-    copy = spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
+    copy = copied(nlp)
     assert annotations(spacy.load(tmp_path)) == annotations(copy) == expected
 
 
