@@ -175,15 +175,6 @@ class Encoding:
         constraints = preset_constraints(docs, self.scheme, overwrite, possible)
         return Posterior(scores, self.scheme, constraints, temperature, platt)
 
-    def select_chain(self, label: str | None) -> tuple[str, ...]:
-        """Return what `trellis` takes for the chain of a label; InputError for another label."""
-        if label is not None:
-            raise InputError(
-                f"[{self.name}] label: expected no label, got {label!r}. Leave it out: entities "
-                "that cannot overlap have one chain for all labels."
-            )
-        return ()
-
     def transitions(
         self, scores: Chain
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
@@ -358,16 +349,6 @@ class LabelEncoding(Encoding):
         posterior = Posterior(chains, self.scheme, constraints, temperature)
         presets = [() if overwrite else doc.ents for doc in docs]
         return OverlappingPosterior(posterior, self.labels, self.max_nesting, platt, presets)
-
-    def select_chain(self, label: str | None) -> tuple[str, ...]:
-        """Return the label, for its outermost chain; raise InputError for none or another one."""
-        if label not in self.labels:
-            got = "no label" if label is None else repr(label)
-            raise InputError(
-                f"[{self.name}] label: expected one of {', '.join(self.labels)}, got {got}. Choose "
-                "one (--label): entities that may overlap have a chain for each label."
-            )
-        return (label,)
 
     def transitions(
         self, scores: Chain

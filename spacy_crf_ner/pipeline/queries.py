@@ -255,8 +255,18 @@ def trellis(pipe: CRFEntityRecognizer, doc: Doc, label: str | None = None) -> Tr
         InputError: For a label where there is one chain, for none or an unknown one where there are
             more, and for a doc that the component cannot read.
     """
-    chain = pipe.encoding.select_chain(label)
-    return pipe.posterior([doc]).trellis(0, *chain)
+    if label is not None and not pipe.overlap:
+        raise InputError(
+            f"[{pipe.name}] label: expected no label, got {label!r}. Leave it out: entities that "
+            "cannot overlap have one chain for all labels."
+        )
+    if pipe.overlap and label not in pipe.labels:
+        got = "no label" if label is None else repr(label)
+        raise InputError(
+            f"[{pipe.name}] label: expected one of {', '.join(pipe.labels)}, got {got}. Choose one "
+            "(--label): entities that may overlap have a chain for each label."
+        )
+    return pipe.posterior([doc]).trellis(0, *([] if label is None else [label]))
 
 
 def transitions(pipe: CRFEntityRecognizer) -> Transitions:

@@ -164,21 +164,6 @@ def test_fit_f_score_threshold_without_probable_spans_raises(unsure: Any) -> Non
     assert ner.f_score_threshold == before
 
 
-def test_max_expected_f_applies_label_thresholds_and_keeps_preset(unsure: Any) -> None:
-    ner = unsure.get_pipe("ner")
-    ner.spans_key, ner.decode, ner.f_score_threshold = None, "max_expected_f", 0.05
-    doc = unsure.make_doc("Tim Cook visited Hanoi.")
-    assert ner(doc.copy()).ents
-    ner.thresholds = dict.fromkeys(ner.labels, 1.0)
-    assert not ner(doc.copy()).ents
-    ner.thresholds = {}
-    preset = spacy.tokens.Span(doc, 0, 1, label="ORG")
-    doc.set_ents([preset], default="missing")
-    found = ner(doc).ents
-    assert found[0] == preset and preset._.confidence is None
-    assert all(ent.start >= 1 for ent in found[1:])
-
-
 def test_max_expected_f_drops_spans_below_label_threshold_first(unsure: Any) -> None:
     ner = unsure.get_pipe("ner")
     ner.spans_key, ner.candidate_threshold, ner.threshold = "sc", 0.01, 0.0

@@ -20,7 +20,7 @@ from torch.testing import assert_close
 import enumeration
 import helpers
 from helpers import SCHEMES
-from pipelines import TOK2VEC, ents, train
+from pipelines import TOK2VEC, ents, small, train
 from posteriors import read
 from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
@@ -158,14 +158,7 @@ SPANS += [(10, 11, "LOC")]
 
 
 def pipeline(**settings: Any) -> Language:
-    model = {
-        "@architectures": "spacy-crf-ner.BiLSTMCRF.v1",
-        "hidden_width": 16,
-        "tok2vec": TOK2VEC,
-    }
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"overlap": True, "model": model, **settings})
-    return nlp
+    return small(**{"overlap": True, **settings})
 
 
 def doc_with(nlp: Language, spans: list[helpers.Span], words: list[str] = WORDS) -> Doc:

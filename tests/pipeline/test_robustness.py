@@ -14,6 +14,8 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
+from pipelines import TOK2VEC
+
 SCHEMES = ("biluo", "bio", "io")
 # The scheme, and the number of levels if entities overlap.
 KINDS = [(scheme, max_nesting) for scheme in SCHEMES for max_nesting in (0, 2)]
@@ -31,19 +33,7 @@ Given = tuple[int, int, str | None]  # of label "" where blocked, of None where 
 def blank(scheme: str, max_nesting: int) -> Language:
     """A pipeline that finds something everywhere: it has random weights, large ones."""
     nlp = Language(VOCAB)
-    model = {
-        "hidden_width": 4,
-        "tok2vec": {
-            "@architectures": "spacy.HashEmbedCNN.v2",
-            "pretrained_vectors": None,
-            "width": 8,
-            "depth": 1,
-            "embed_size": 100,
-            "window_size": 1,
-            "maxout_pieces": 2,
-            "subword_features": True,
-        },
-    }
+    model = {"hidden_width": 4, "tok2vec": {**TOK2VEC, "width": 8, "embed_size": 100}}
     config = {"scheme": scheme, "model": model, "spans_key": "maybe"}
     if max_nesting:
         config |= {"overlap": True, "max_nesting": max_nesting}

@@ -88,14 +88,6 @@ def test_load_with_config_override_applies_setting(saved: Path, name: str, value
     assert value_of(ner_of(nlp), name) == configured(nlp, name) == value
 
 
-def test_a_threshold_given_to_load_drops_entities(saved: Path) -> None:
-    assert spacy.load(saved)(TEXT).ents
-    assert not spacy.load(saved, config={"components.ner.threshold": 1.0})(TEXT).ents
-    nlp = spacy.load(saved)
-    ner_of(nlp).temperature = 50.0
-    assert max(ent._.confidence for ent in nlp(TEXT).ents) < 0.5
-
-
 def test_lowest_temperature_gives_confidence_one(saved: Path) -> None:
     best = spacy.load(saved)(TEXT).ents
     nlp = spacy.load(saved)
@@ -103,16 +95,6 @@ def test_lowest_temperature_gives_confidence_one(saved: Path) -> None:
     assert [(ent.text, ent._.confidence) for ent in nlp(TEXT).ents] == [
         (ent.text, pytest.approx(1.0)) for ent in best
     ]
-
-
-def test_invalid_stored_temperature_raises(saved: Path, tmp_path: Path) -> None:
-    nlp = spacy.load(saved)
-    nlp.to_disk(tmp_path)
-    cfg = srsly.read_json(tmp_path / "ner" / "cfg")
-    srsly.write_json(tmp_path / "ner" / "cfg", {**cfg, "temperature": 0.0})
-    (tmp_path / "ner" / "digests.json").unlink()
-    with pytest.raises(InputError, match="temperature: expected a finite number from 1e-6, got 0"):
-        spacy.load(tmp_path)(TEXT)
 
 
 def test_stored_cfg_contains_only_labels_encoding_fits_and_hashes(saved: Path) -> None:
@@ -238,13 +220,6 @@ def test_settings_of_a_sourced_component_are_saved(saved: Path, tmp_path: Path, 
     assert ner_of(source).threshold == 0.75  # it is the same component
 
 
-def test_other_components_keep_their_settings(saved: Path) -> None:
-    nlp, other = spacy.load(saved), spacy.load(saved)
-    second: Any = nlp.add_pipe("crf_ner", name="second", config={"model": MODEL})
-    ner_of(nlp).threshold = 0.75
-    assert second.threshold == ner_of(other).threshold == 0.0
-
-
 def test_a_copy_of_a_component_has_its_settings(saved: Path) -> None:
     ner = ner_of(spacy.load(saved, config={"components": {"ner": SETTINGS}}))
     for name, value in FITTED.items():
@@ -296,19 +271,6 @@ def fitted(path: Path) -> tuple[Language, float]:
     return nlp, ner_of(nlp).fit_temperature(examples)
 
 
-def test_fitted_temperature_is_stored_with_weights(saved: Path, tmp_path: Path) -> None:
-    nlp, temperature = fitted(saved)
-    assert ner_of(nlp).temperature == temperature != 1.0
-    ner_of(nlp).to_disk(tmp_path / "ner")
-    other = ner_of(spacy.load(saved))
-    other.from_disk(tmp_path / "ner")
-    assert other.temperature == pytest.approx(temperature, rel=1e-6)
-    nlp.to_disk(tmp_path / "nlp")
-    # spaCy stores nine digits of a number.
-    loaded = ner_of(spacy.load(tmp_path / "nlp"))
-    assert loaded.temperature == pytest.approx(temperature, rel=1e-6)
-
-
 @pytest.mark.parametrize("name", CALIBRATION)
 def test_number_that_is_given_after_a_fit_is_not_calibrated_on_entities(
     name: str, saved: Path
@@ -345,12 +307,6 @@ def test_failed_initialize_keeps_model(saved: Path) -> None:
     assert ner_of(nlp).model.get_dim("nO") == dims
     ner_of(nlp).add_label("LATE")
     assert [str(ent) for ent in nlp(TEXT).ents] == before
-
-
-def test_scheme_not_matching_weights_raises(saved: Path) -> None:
-    nlp = spacy.load(saved, config={"components.ner.scheme": "bio"})
-    with pytest.raises(InputError, match=r"expected a model of 7 tags .*'bio', got one of 13"):
-        nlp(TEXT)
 
 
 # What each expects, and values that it is not.

@@ -181,25 +181,6 @@ def test_saved_pipeline_and_bytes_predict_the_same(saved: Path, tmp_path: Path) 
     assert annotations(spacy.load(tmp_path)) == annotations(copy) == expected
 
 
-@pytest.mark.slow
-def test_processes_predict_the_same(saved: Path) -> None:
-    nlp = spacy.load(saved)
-    expected = [ents(doc) for doc in nlp.pipe(TEXTS)]
-    assert [ents(doc) for doc in nlp.pipe(TEXTS, n_process=2, batch_size=2)] == expected
-
-
-def test_two_recognizers_share_one_transformer(tiny_transformer: str) -> None:
-    nlp = pipeline(tiny_transformer)
-    nlp.remove_pipe("tagger")
-    config = {"overwrite": True, "model": {"hidden_width": 16, "tok2vec": LISTENER}}
-    nlp.add_pipe("crf_ner", name="second", config=config)
-    nlp.initialize(lambda: make_examples(nlp))
-    losses: dict[str, float] = {}
-    nlp.update(make_examples(nlp), sgd=nlp.create_optimizer(), losses=losses)
-    assert losses.keys() == {"tok2vec", "crf_ner", "second"} and all(losses.values())
-    assert nlp("Tim Cook visited Hanoi.").has_annotation("ENT_IOB")
-
-
 # Without the shared component
 
 

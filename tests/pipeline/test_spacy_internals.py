@@ -4,21 +4,16 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
-import spacy
 from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc, Span
 from spacy.vocab import Vocab
 
-from pipelines import TOK2VEC, listening, make_examples
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
 from spacy_crf_ner.pipeline.spacy_internals import (
     extension_key,
-    listened_to,
-    listeners,
 )
 
 
@@ -36,27 +31,6 @@ def test_extension_key_matches_spacy_storage(ent: Span) -> None:
     assert ent.as_doc(copy_user_data=True)[:]._.probe == 0.5
     assert Doc.from_docs([doc, doc])[4:6]._.probe == 0.5
     Span.remove_extension(probe)
-
-
-@pytest.mark.parametrize("kind", ["tok2vec", "transformer"])
-def test_listeners_are_found(kind: str, tiny_transformer: str) -> None:
-    """Else docs without features would give silent garbage."""
-    nlp = listening(kind, tiny_transformer=tiny_transformer)
-    pipe: Any = nlp.get_pipe("crf_ner")
-    assert [found[:2] for found in listeners(pipe.model)] == [("*", "tok2vec")]
-    assert listened_to(nlp.components) == {"tok2vec"}
-    nlp.remove_pipe("tok2vec")
-    assert listened_to(nlp.components) == set()
-
-
-def test_resume_training_makes_a_rehearsal_model() -> None:
-    """Else rehearsal would do nothing."""
-    nlp = spacy.blank("en")
-    ner: Any = nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
-    nlp.initialize(lambda: make_examples(nlp))
-    assert ner._rehearsal_model is None
-    nlp.resume_training()
-    assert ner._rehearsal_model is not None and ner._rehearsal_model is not ner.model
 
 
 def test_training_and_prediction_are_inherited() -> None:
