@@ -435,10 +435,7 @@ def test_sourced_pipe_beside_tok2vec_of_another_width_raises():
 
 @pytest.mark.parametrize(
     "kind, limit, layer",
-    [
-        ("tok2vec", 1000, "[crf_ner] bilstm_crf"),
-        ("transformer", 20_000, "[tok2vec] transformer"),
-    ],
+    [("tok2vec", 1000, "[crf_ner] bilstm_crf"), ("transformer", 20_000, "[tok2vec] transformer")],
 )
 def test_initialize_weights_too_large_to_save_raises(
     kind, limit, layer, tiny_transformer, monkeypatch

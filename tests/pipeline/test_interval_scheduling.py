@@ -10,11 +10,7 @@ from spacy.tokens import Doc
 
 from pipelines import make_examples, small, train
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline.interval_scheduling import (
-    Candidate,
-    best_disjoint,
-    best_threshold,
-)
+from spacy_crf_ner.pipeline.interval_scheduling import Candidate, best_disjoint, best_threshold
 
 
 def spans(seed: int) -> list[Candidate]:

@@ -84,8 +84,7 @@ def test_platt_scaling_scales_probabilities_and_keeps_decoding(
     candidates = posterior.candidates(np.full(len(batch.scheme.labels), least))
     assert posterior.decode() == batch.posterior().decode()
     for doc, spans, ps in zip(docs, asked, found):
-        for span, p in zip(spans, ps):
-            exact = batch.probabilities(doc)[span]
+        for (span, exact), p in zip(batch.probabilities(doc).items(), ps):
             if exact < 1e-4:  # where the posterior is rounded, its odds are anything
                 assert p <= odds_of(1e-4, slope, intercept) + 1e-3
                 continue
@@ -187,9 +186,7 @@ def corrections(draw: st.DrawFn, scores: st.SearchStrategy[float] = NEAR_ZERO) -
 
 
 @given(corrections(NEAR_ZERO) | corrections(st.floats(-60, 60, width=32)))
-def test_loss_with_negative_spans_and_missing_tags_matches_enumeration(
-    drawn: Corrections,
-) -> None:
+def test_loss_with_negative_spans_and_missing_tags_matches_enumeration(drawn: Corrections) -> None:
     """Also where the model gives a negative span all but e^-60 of the probability."""
     batch, gold, wrong, negatives = drawn
     chain = constrain(batch.potentials, *batch.scheme.constraints)
@@ -237,9 +234,7 @@ def test_negative_spans_of_confident_model_have_finite_loss_and_gradient(
     assert np.abs(gradient.emissions).max() <= 1.0 + 1e-6
 
 
-def test_negative_span_loss_sums_only_over_span_windows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_negative_span_loss_sums_only_over_span_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pass over all docs serves them too: the tokens of each pass are counted."""
     tokens: list[int] = []
 

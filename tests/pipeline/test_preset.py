@@ -289,9 +289,7 @@ def test_blocked_or_outside_tokens_get_no_entity(learned: Language, mark: str) -
     assert doc[3].ent_iob_ == ("B" if mark == "blocked" else "O") and not doc[3].ent_type
 
 
-def test_tokens_marked_outside_by_entity_ruler_are_predicted(
-    trained: Language,
-) -> None:
+def test_tokens_marked_outside_by_entity_ruler_are_predicted(trained: Language) -> None:
     nlp = variant(trained)
     ruler = nlp.add_pipe("entity_ruler", before="crf_ner")
     ruler.add_patterns([{"label": UNKNOWN, "pattern": "hired", "id": "rule"}])

@@ -12,9 +12,7 @@ from spacy.vocab import Vocab
 
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
-from spacy_crf_ner.pipeline.spacy_internals import (
-    extension_key,
-)
+from spacy_crf_ner.pipeline.spacy_internals import extension_key
 
 
 @pytest.fixture
