@@ -1,7 +1,7 @@
 """Export a trained pipeline to one that predicts without torch and transformers."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import spacy
 from spacy.language import Language
@@ -12,16 +12,18 @@ from . import __version__
 from .evaluation.guarantees import guarantees, renew
 from .extras import require
 from .input_error import InputError
-from .ml.concatenate import concatenate
-from .ml.onnx_layers import onnx_bilstm_crf, onnx_char_word_embed, onnx_shim
-from .ml.onnx_shim import OnnxShim
-from .ml.transformer.onnx_transformer import onnx_transformer
+from .ml.onnx_network import OnnxShim, onnx_network
 from .pipeline.lookup import FACTORY, recognizer
 
 DTYPE_NAMES = ("fp32", "int8")
 BATCH_SIZE = 512  # docs in a batch of nlp.pipe, as `accelerate` sets it
 # Blocks of a config that only training reads. Their functions may need torch.
 TRAINING = ("corpora", "training", "pretraining", "initialize")
+# The parts of a network that run in ONNX Runtime, by their architectures.
+KINDS = {
+    "spacy-crf-ner.CharWordEmbed.v1": "words",
+    "spacy-crf-ner.Transformer.v1": "transformer",
+}
 TORCH_PACKAGES = {"torch", "transformers", "spacy-transformers", "spacy-crf-ner"}
 
 Block = dict[str, Any]
@@ -66,9 +68,9 @@ def export_pipeline(nlp: Language, dtype: str = "fp32") -> Language:
                 "nlp.enable_pipe, or remove it from the pipeline."
             )
     shared = _shared_networks(nlp, names)
-    export = _Export(nlp, dtype == "int8")
-    made = {name: export.model(name) for name in names}
-    if dtype == "int8" and not export.has_transformer:
+    made = {name: _network(nlp, name, dtype == "int8") for name in names}
+    parts = [each for _, model in made.values() for each in model.shims[0].state["parts"]]
+    if dtype == "int8" and not any(each["kind"] == "transformer" for each in parts):
         raise InputError(
             "dtype: int8 is for pipelines with a transformer, got one without. Choose fp32."
         )
@@ -117,85 +119,69 @@ def _has_torch(model: Layer) -> bool:
     return any(not isinstance(shim, OnnxShim) for node in model.walk() for shim in node.shims)
 
 
-@dataclass
-class _Export:
-    """Converts the models of a pipeline: the blocks of their configs, and their layers.
+def _network(nlp: Language, name: str, int8: bool) -> tuple[Block, Any]:
+    """Convert the model of a `crf_ner` component: the block of its config, and the model."""
+    from .ml.onnx_states import head_state, transformer_state, words_state
 
-    Attributes:
-        int8: Whether to quantize transformers.
-        has_transformer: Whether one was converted.
+    block, model = nlp.get_pipe_config(name)["model"], recognizer(nlp, name).model
+    architecture = block["@architectures"]
+    if architecture != "spacy-crf-ner.BiLSTMCRF.v1":
+        raise InputError(
+            f"[{name}] expected a trained model of the architecture "
+            f"'spacy-crf-ner.BiLSTMCRF.v1', got {architecture!r}. Export that one."
+        )
+    settings: Block = {"decoder": block.get("decoder", "crf"), "layers": {}, "get_spans": {}}
+    layers: dict[str, Layer] = {}
+    parts: list[Block] = []
+    for own, layer in _parts(nlp, name, block["tok2vec"], model.get_ref("tok2vec")):
+        kind, number, state = KINDS.get(_architecture(own), "layer"), str(len(parts)), {}
+        if kind == "words":
+            state = words_state(layer)
+        elif kind == "transformer":
+            state = transformer_state(layer, own.get("pooling", "mean"), int8)
+            if own.get("get_spans") is not None:
+                settings["get_spans"][number] = own["get_spans"]
+        else:
+            settings["layers"][number], layers[number] = own, layer
+        parts.append({"kind": kind, "settings": state})
+    head = model.get_ref("output_layer")
+    resolved = registry.resolve({"of": settings["get_spans"]})["of"]
+    made = onnx_network(settings["decoder"], layers, resolved)
+    for dim in ("nI", "nO"):
+        made.set_dim(dim, head.get_dim(dim))
+    cast(OnnxShim, made.shims[0]).load({"parts": parts, **head_state(head)})
+    return {"@architectures": "spacy-crf-ner.OnnxNetwork.v1", **settings}, made
+
+
+def _architecture(block: Block) -> str:
+    return block.get("@architectures") or block.get("@layers") or ""
+
+
+def _parts(nlp: Language, name: str, block: Block, layer: Layer) -> Iterator[tuple[Block, Layer]]:
+    """Yield the layers whose vectors are side by side, with the blocks of their configs.
+
+    Args:
+        name: The component of the layer.
     """
-
-    nlp: Language
-    int8: bool
-    has_transformer: bool = False
-
-    def model(self, name: str) -> tuple[Block, Layer]:
-        """Convert the model of a `crf_ner` component."""
-        from .ml.onnx_states import bilstm_crf_state
-
-        block, model = self.nlp.get_pipe_config(name)["model"], recognizer(self.nlp, name).model
-        architecture = block["@architectures"]
-        if architecture != "spacy-crf-ner.BiLSTMCRF.v1":
-            raise InputError(
-                f"[{name}] expected a trained model of the architecture "
-                f"'spacy-crf-ner.BiLSTMCRF.v1', got {architecture!r}. Export that one."
-            )
-        decoder, head = block.get("decoder", "crf"), model.get_ref("output_layer")
-        state = bilstm_crf_state(head)
-        tok2vec_block, tok2vec = self.tok2vec(name, block["tok2vec"], model.get_ref("tok2vec"))
-        made = onnx_bilstm_crf(tok2vec, decoder)
-        for dim in ("nI", "nO"):
-            made.get_ref("output_layer").set_dim(dim, head.get_dim(dim))
-        onnx_shim(made.get_ref("output_layer")).state = state
-        exported = {"@architectures": "spacy-crf-ner.OnnxBiLSTMCRF.v1", "decoder": decoder}
-        return {**exported, "tok2vec": tok2vec_block}, made
-
-    def tok2vec(self, name: str, block: Block, layer: Layer) -> tuple[Block, Layer]:
-        """Convert a layer of the component `name`, from docs to vectors."""
-        architecture = block.get("@architectures") or block.get("@layers")
-        if architecture == "spacy-crf-ner.ConcatenateVectors.v1":
-            parts = [self.tok2vec(name, *each) for each in zip(block["*"].values(), layer.layers)]
-            blocks, layers = zip(*parts)
-            made: Layer = concatenate(*layers)
-            made.set_dim("nO", layer.get_dim("nO"))
-            return {**block, "*": dict(zip(block["*"], blocks))}, made
-        if architecture == "spacy-crf-ner.CharWordEmbed.v1":
-            return self._words(block, layer)
-        if architecture == "spacy-crf-ner.Transformer.v1":
-            return self._transformer(block, layer)
-        needs_torch = _has_torch(layer)
-        components: list[tuple[str, Any]] = self.nlp.components
-        for upstream, pipe in components:
-            listeners = getattr(pipe, "listeners", ())
-            if not listeners or not _has_torch(pipe.model):
-                continue
-            if layer in listeners:
-                return self.tok2vec(name, self.nlp.get_pipe_config(upstream)["model"], pipe.model)
-            needs_torch |= any(node in listeners for node in layer.walk())
-        if needs_torch:
-            raise InputError(
-                f"[{name}] expected token vectors of spaCy, 'spacy-crf-ner.Transformer.v1' or "
-                f"'spacy-crf-ner.CharWordEmbed.v1', got {architecture!r}, which needs torch and "
-                "cannot be exported. Train a pipeline with one of these."
-            )
-        return block, layer
-
-    def _words(self, block: Block, layer: Layer) -> tuple[Block, Layer]:
-        from .ml.onnx_states import char_word_embed_state
-
-        settings = {key: value for key, value in block.items() if not key.startswith("@")}
-        made = onnx_char_word_embed(**settings)
-        made.set_dim("nO", layer.get_dim("nO"))
-        onnx_shim(made).state = char_word_embed_state(layer)
-        return {"@architectures": "spacy-crf-ner.OnnxCharWordEmbed.v1", **settings}, made
-
-    def _transformer(self, block: Block, layer: Layer) -> tuple[Block, Layer]:
-        from .ml.onnx_states import transformer_state
-
-        self.has_transformer = True
-        settings: Block = {name: block[name] for name in ("get_spans", "pooling") if name in block}
-        made = onnx_transformer(**registry.resolve({"of": settings})["of"])
-        made.set_dim("nO", layer.get_dim("nO"))
-        onnx_shim(made).state = transformer_state(layer, self.int8)
-        return {"@architectures": "spacy-crf-ner.OnnxTransformer.v1", **settings}, made
+    architecture = _architecture(block)
+    if architecture == "spacy-crf-ner.ConcatenateVectors.v1":
+        for own, part in zip(block["*"].values(), layer.layers):
+            yield from _parts(nlp, name, own, part)
+        return
+    needs_torch = architecture not in KINDS and _has_torch(layer)
+    components: list[tuple[str, Any]] = nlp.components
+    for upstream, pipe in components:
+        listeners = getattr(pipe, "listeners", ())
+        if not listeners or not _has_torch(pipe.model):
+            continue
+        if layer in listeners:
+            yield from _parts(nlp, name, nlp.get_pipe_config(upstream)["model"], pipe.model)
+            return
+        needs_torch |= any(node in listeners for node in layer.walk())
+    if needs_torch:
+        raise InputError(
+            f"[{name}] expected token vectors of spaCy, 'spacy-crf-ner.Transformer.v1' or "
+            f"'spacy-crf-ner.CharWordEmbed.v1', got {architecture!r}, which needs torch and "
+            "cannot be exported. Train a pipeline with one of these."
+        )
+    yield block, layer

@@ -11,8 +11,7 @@ from typing import Any
 from spacy.util import registry
 
 from .ml.concatenate import concatenate
-from .ml.onnx_layers import onnx_bilstm_crf, onnx_char_word_embed
-from .ml.transformer.onnx_transformer import onnx_transformer
+from .ml.onnx_network import onnx_network
 from .ml.transformer.spans import doc_spans, sent_spans, sentence_windows, strided_spans
 from .pipeline import crf_ner as crf_ner  # registers the factory
 from .pipeline import shared_tok2vec as shared_tok2vec  # as well
@@ -26,9 +25,7 @@ from .training.rehearsal import rehearse
 # As in setup.cfg: kind, name and function.
 FUNCTIONS: list[tuple[str, str, Any]] = [
     ("architectures", "ConcatenateVectors", concatenate),
-    ("architectures", "OnnxBiLSTMCRF", onnx_bilstm_crf),
-    ("architectures", "OnnxCharWordEmbed", onnx_char_word_embed),
-    ("architectures", "OnnxTransformer", onnx_transformer),
+    ("architectures", "OnnxNetwork", onnx_network),
     ("callbacks", "add_labels", add_labels),
     ("callbacks", "calibrate_on_dev", calibrate_on_dev),
     ("callbacks", "rehearse", rehearse),

@@ -81,4 +81,4 @@ def test_without_torch_what_exported_pipelines_need_is_registered(tmp_path: Path
         check=True,
         env={**os.environ, "PYTHONPATH": path},
     )
-    assert "OnnxBiLSTMCRF" in done.stdout and "'BiLSTMCRF'" not in done.stdout
+    assert "OnnxNetwork" in done.stdout and "'BiLSTMCRF'" not in done.stdout

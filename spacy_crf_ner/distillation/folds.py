@@ -13,7 +13,7 @@ from ..atomic import atomic_write
 from ..docbin import read_docbin
 from ..extras import versions
 from ..input_error import InputError
-from ..ml.onnx_shim import check_trainable
+from ..ml.onnx_network import check_trainable
 from ..pipeline.crf_ner import CRFEntityRecognizer
 from ..pipeline.gold import count_entities
 from ..pipeline.lookup import recognizer, recognizer_names, run_upstream

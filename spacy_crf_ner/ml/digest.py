@@ -8,7 +8,7 @@ import numpy as np
 from thinc.api import Model, Shim
 from thinc.util import to_numpy
 
-from .onnx_shim import OnnxShim
+from .onnx_network import OnnxShim
 
 
 def weights_digest(models: Iterable[Model[Any, Any]]) -> str:

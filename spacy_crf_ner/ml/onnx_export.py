@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..input_error import InputError
-from .onnx_shim import OnnxShim
+from .onnx_network import Session
 from .torch_internals import has_int8
 
 MAX_BYTES = 2**31  # of a network in ONNX
@@ -33,12 +33,12 @@ class OnnxModule(nn.Module):
     def __init__(self, module: nn.Module, examples: dict[str, Tensor]) -> None:
         super().__init__()
         axes = dict.fromkeys([*examples, "Y"], "BT")
-        self._shim = OnnxShim({"onnx": to_onnx(module, examples, axes, int8=True)})
+        self._session = Session(to_onnx(module, examples, axes, int8=True))
 
     def forward(self, **inputs: Tensor) -> Tensor:
         """Compute the output, (B, T, nO) float32, from the named inputs."""
         arrays = {name: given.numpy() for name, given in inputs.items()}
-        return torch.from_numpy(self._shim.run(**arrays))
+        return torch.from_numpy(self._session.run(**arrays))
 
 
 def to_onnx(

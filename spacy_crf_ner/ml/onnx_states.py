@@ -1,9 +1,10 @@
-"""What the layers of an exported pipeline store, from the trained layers of torch.
+"""The state of `OnnxNetwork.v1`, from the trained layers of torch.
 
 Axes: T tokens, B docs, C tags; U words, L characters of the longest, K distinct characters.
 """
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, cast
 
 import torch
@@ -17,7 +18,7 @@ from .char_embed import CharCNN, CharLSTM, WordEmbedding
 from .dtype import sharing_copy
 from .layer import shim_of
 from .onnx_export import MAX_DIFFERENCE, to_onnx
-from .onnx_shim import OnnxShim
+from .onnx_network import Session
 from .transformer.model import TransformerEncoder, TransformerShim
 from .transformer.quantize import Positional
 from .transformer.slow_tokenizer import SlowTokenizer
@@ -25,8 +26,8 @@ from .transformer.slow_tokenizer import SlowTokenizer
 State = dict[str, Any]
 
 
-def bilstm_crf_state(head: Model[Any, Any]) -> State:
-    """Return what `spacy-crf-ner.OnnxBiLSTMCRF.v1` stores, from the head of a trained model."""
+def head_state(head: Model[Any, Any]) -> State:
+    """Return the network of a head, and the scores of its CRF."""
     network = cast(BiLSTMCRF, sharing_copy(shim_of(head).module).cpu())
     nI = network.dims["nI"]
 
@@ -59,8 +60,8 @@ class _PaddedHead(nn.Module):
         return self.network.project(encoded).view(X.shape[0], X.shape[1], -1)
 
 
-def char_word_embed_state(layer: Model[Any, Any]) -> State:
-    """Return what `spacy-crf-ner.OnnxCharWordEmbed.v1` stores, from a trained layer."""
+def words_state(layer: Model[Any, Any]) -> State:
+    """Return the settings of `onnx_network.Words`, from a trained `CharWordEmbed.v1`."""
     module = cast(WordEmbedding, sharing_copy(shim_of(layer).module).cpu())
     config = module.config
 
@@ -78,7 +79,7 @@ def char_word_embed_state(layer: Model[Any, Any]) -> State:
 
     axes = {"chars": "UL", "alphabet": "K", "norms": "U", "shapes": "U", "Y": "U"}
     onnx = checked(_PaddedWords(module), inputs, axes) if config.learned_width else b""
-    return {"onnx": onnx, "nM": module.nM}
+    return {"onnx": onnx, "nM": module.nM, "config": asdict(config)}
 
 
 class _PaddedWords(nn.Module):
@@ -123,8 +124,8 @@ def _read_lstm(reader: CharLSTM, letters: Tensor, chars: Tensor) -> Tensor:
     return torch.cat([Y[last, :width], Y[words, width:]], dim=1)
 
 
-def transformer_state(layer: Model[Any, Any], int8: bool) -> State:
-    """Return what `spacy-crf-ner.OnnxTransformer.v1` stores, from a trained transformer.
+def transformer_state(layer: Model[Any, Any], pooling: str, int8: bool) -> State:
+    """Return the settings of `onnx_network.Transformer`, from a trained `Transformer.v1`.
 
     Raises:
         InputError: For a tokenizer that only runs in Python, for several token types, for a mix of
@@ -156,7 +157,8 @@ def transformer_state(layer: Model[Any, Any], int8: bool) -> State:
         return {"input_ids": ids, "attention_mask": mask}
 
     axes = dict.fromkeys(["input_ids", "attention_mask", "Y"], "BT")
-    return {"onnx": checked(Positional(bare), inputs, axes, int8), **tokenizer.state}
+    onnx = checked(Positional(bare), inputs, axes, int8)
+    return {"onnx": onnx, "tokenizer": tokenizer.state, "pooling": pooling, "nO": encoder.nO}
 
 
 def checked(
@@ -180,7 +182,7 @@ def checked(
         onnx = to_onnx(module, first, axes)
         with torch.no_grad():
             expected = module(*second.values())
-        found = OnnxShim({"onnx": onnx}).run(**{name: x.numpy() for name, x in second.items()})
+        found = Session(onnx).run(**{name: x.numpy() for name, x in second.items()})
         difference = float((torch.from_numpy(found) - expected).abs().max())
     except (InputError, OSError):  # an OSError is of the machine
         raise

@@ -14,7 +14,7 @@ from thinc.api import Model, Optimizer, set_dropout_rate
 
 from ..crf import Chain
 from ..ml.checksummed import errors_of
-from ..ml.onnx_shim import check_trainable
+from ..ml.onnx_network import check_trainable
 from ..ml.threads import use_one_thread_after_fork
 from ..tags import TagScheme
 from . import calibration, checks, decoding, listeners, network, queries, settings, stored

@@ -14,7 +14,7 @@ from spacy_crf_ner.cli import app, startup
 from spacy_crf_ner.training.init_config import PURPOSES
 
 ONNX = '[components.ner]\nfactory = "crf_ner"\n[components.ner.model]\n'
-ONNX += '@architectures = "spacy-crf-ner.OnnxBiLSTMCRF.v1"\n'
+ONNX += '@architectures = "spacy-crf-ner.OnnxNetwork.v1"\n'
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_default_of_train_distributed_is_that_of_the_function():
     [
         (ONNX, None, True),
         (ONNX, "int8", False),
-        (ONNX.replace("Onnx", ""), None, False),
+        (ONNX.replace("OnnxNetwork", "BiLSTMCRF"), None, False),
         (
             ONNX + '[components.t.model]\n@architectures = "spacy-crf-ner.RNNEncoder.v1"',
             None,

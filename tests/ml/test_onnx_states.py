@@ -14,7 +14,7 @@ onnx_states = pytest.importorskip("spacy_crf_ner.ml.onnx_states")
 pytest.importorskip("onnx")
 
 from spacy_crf_ner.ml import onnx_export  # noqa: E402
-from spacy_crf_ner.ml.onnx_shim import OnnxShim  # noqa: E402
+from spacy_crf_ner.ml.onnx_network import Session  # noqa: E402
 from spacy_crf_ner.ml.transformer.quantize import Positional  # noqa: E402
 
 
@@ -43,7 +43,7 @@ def inputs(B: int, T: int) -> dict[str, Tensor]:
 def test_checked_transformer_matches_torch_or_raises(kind: str) -> None:
     module = Positional(kinds()[kind]).eval()
     try:
-        shim = OnnxShim({"onnx": onnx_states.checked(module, inputs, AXES)})
+        session = Session(onnx_states.checked(module, inputs, AXES))
     except ValueError as error:
         assert "expected a network that" in str(error)
         assert kind not in ("bert", "roberta", "electra", "distilbert", "mpnet", "deberta-v2")
@@ -53,7 +53,7 @@ def test_checked_transformer_matches_torch_or_raises(kind: str) -> None:
         given = inputs(B, T)
         with torch.no_grad():
             expected = module(**given).numpy()
-        found = shim.run(**{name: x.numpy() for name, x in given.items()})
+        found = session.run(**{name: x.numpy() for name, x in given.items()})
         real = given["attention_mask"].bool().numpy()
         np.testing.assert_allclose(found[real], expected[real], atol=1e-4)
 
