@@ -1,50 +1,35 @@
-"""Ablation: train variants of the model on one corpus with one budget, and compare them.
+"""F1 and speed of variants of the model with one budget: docs/benchmarks.md, "Ablation"."""
 
-Run it with `python benchmarks/ablation.py CORPUS OUT`.
-"""
-
-import os
-import platform
 import shutil
 import statistics
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from importlib.metadata import version
-from multiprocessing import get_context
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
+import spacy
 import srsly
-import torch
 import typer
-from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import HfHubHTTPError
-from rich.markup import escape
-from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
-from spacy.util import load_config, set_dot_to_object
-from thinc.api import Config
+from spacy.language import Language
+from spacy.training import Corpus
+from thinc.api import require_gpu
 
 import spacy_crf_ner
-from ablation_measure import measure
-from inputs import digest
-from spacy_crf_ner.extras import require
+from benchmarks import common
+from benchmarks.systems import Budget, Comparison, System
+from spacy_crf_ner.data import SPLITS
+from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.network import is_constrained
 
 VARIANTS = Path(__file__).with_suffix(".yml")
-PACKAGE = Path(spacy_crf_ner.__file__).parent
-LIBRARIES = ("spacy", "thinc", "torch", "transformers")
-PARTS = ("train", "dev", "test")
-Result = dict[str, Any]
-
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
+COMPONENT = "ner"  # its name in the configs
+TIMED_ROUNDS = 3
 
 
-@app.command()
-def compare(
+def main(
     corpus: Annotated[Path, typer.Argument(help="Folder with train.spacy, dev.spacy, test.spacy.")],
-    out: Annotated[Path, typer.Argument(help="Folder for the results.")],
+    out: common.Out,
     variants: Annotated[
         Path, typer.Option(help="YAML file: the variants, their configs and settings.")
     ] = VARIANTS,
@@ -52,15 +37,10 @@ def compare(
         list[str] | None,
         typer.Option("--variant", help="Variant to run; repeat the option for several."),
     ] = None,
-    transformer: Annotated[str, typer.Option(help="Local folder or hub name.")] = "assets/minilm",
-    steps: Annotated[int, typer.Option(min=1, help="Training steps of each run.")] = 200,
-    seeds: Annotated[
-        str, typer.Option(help="Comma-separated seeds; each variant runs once per seed.")
-    ] = "0,1,2",
-    smoke_test: Annotated[
-        bool, typer.Option("--smoke-test", help="Run one seed and 10 steps to test the setup.")
-    ] = False,
-    gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+    transformer: common.Transformer = "assets/minilm",
+    steps: common.Steps = 200,
+    seeds: common.Seeds = "0,1,2",
+    gpu_id: common.Gpu = -1,
 ) -> None:
     """Train variants of the model on a corpus, and compare them.
 
@@ -69,185 +49,180 @@ def compare(
 
     \b
     Files in the output folder:
-      runs.jsonl  one line per run, written when it is measured
-      table.md    mean and standard deviation over the seeds
-      chart.svg   F1 of each variant
+      ablation.csv  one row per run, added when it is measured
+      table.md      mean and standard deviation over the seeds
+      chart.svg     F1 of each variant
     """
-    require("report")
-    if smoke_test:
-        steps, seeds = 10, "0"
-    try:
-        runs = plan(
-            variants,
-            corpus,
-            transformer=transformer,
-            steps=steps,
-            seeds=_read_seeds(seeds),
-            names=names or (),
-            gpu_id=gpu_id,
-        )
-        rows = _results_with_progress(runs, out, gpu_id)
-    except (InputError, ChildProcessError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(1) from error
-    markdown = table(rows)
-    (out / "table.md").write_text(markdown, encoding="utf-8")
-    chart(rows, out / "chart.svg")
-    typer.echo(markdown)
-    typer.echo(f"Folder: {out}")
-
-
-class Run(NamedTuple):
-    """One training of one variant.
-
-    variant: Its name.
-    seed: Seed of the weights, the order of the docs, and dropout.
-    config: The config file.
-    overrides: Settings that replace those of the config, by their dotted names.
-    inputs: Digests of the files that are read, the versions of the libraries, and the hardware.
-    """
-
-    variant: str
-    seed: int
-    config: Path
-    overrides: dict[str, Any]
-    inputs: dict[str, Any]
-
-    @property
-    def key(self) -> Result:
-        """The key of the run: a row that contains it is its result."""
-        return {
-            "variant": self.variant,
-            "seed": self.seed,
-            "overrides": self.overrides,
-            "inputs": self.inputs,
-        }
-
-
-def plan(
-    variants: Path,
-    corpus: Path,
-    *,
-    transformer: str,
-    steps: int,
-    seeds: Sequence[int],
-    names: Sequence[str] = (),
-    gpu_id: int = -1,
-) -> list[Run]:
-    """List the runs: all variants with the first seed, then all with the second, and so on.
-
-    variants: YAML file: for each variant its config, as a path relative to this file, and the
-        settings that it changes.
-    corpus: Folder with train.spacy, dev.spacy and test.spacy.
-    transformer: Local folder, or a name on the hub; for the configs that have one.
-    steps: Training steps of each run.
-    names: Variants to run; empty for all.
-    gpu_id: GPU to use, -1 for the CPU.
-
-    Raises InputError for a missing file and for an unknown variant.
-    """
-    for part in PARTS:
+    for part in SPLITS:
         if not (corpus / f"{part}.spacy").exists():
             raise InputError(
-                f"{corpus}: expected {', '.join(f'{p}.spacy' for p in PARTS)}, got no "
-                f"{part}.spacy. Convert the corpus with spacy-crf-ner convert."
+                f"{corpus}: expected train.spacy, dev.spacy and test.spacy, got no {part}.spacy. "
+                "Convert the corpus with spacy-crf-ner convert."
             )
-    all_variants = _read_variants(variants)
-    unknown = set(names) - set(all_variants)
-    if unknown:
+    chosen = read_variants(variants, names or ())
+    inputs = {f"config {each.config.stem}": each.config for each in chosen}
+    inputs |= {"corpus": corpus, "package": Path(spacy_crf_ner.__file__).parent}
+    common.check_same(out, {**inputs, **common.transformer_input(transformer)})
+    rows = common.Rows(out / "ablation.csv")
+    comparison = Comparison(out, gpu_id=gpu_id)
+    found = []
+    for seed in common.numbers(seeds):
+        for variant in chosen:
+            key = {
+                "variant": variant.name,
+                "settings": srsly.json_dumps(variant.settings, sort_keys=True),
+                "transformer": transformer,
+                "device": common.device_name(gpu_id),
+                "steps": steps,
+                "seed": seed,
+            }
+            row = rows.known(key)
+            if row is None:
+                model = trained(comparison, variant, corpus, Budget(transformer, steps, None, seed))
+                figures = common.in_new_process(measure, model, corpus, gpu_id)
+                row = rows.add({**key, **figures}, common.environment(gpu_id))
+                shutil.rmtree(model)
+            found.append(row)
+    chart(found, out / "chart.svg")
+    with (out / "table.md").open("w", encoding="utf-8") as file:
+        for write in (None, file):
+            print_table(found, write)
+    print(f"Folder: {out}")
+
+
+class Variant(NamedTuple):
+    """A config, and settings that replace those of the config, by their dotted names."""
+
+    name: str
+    config: Path
+    settings: common.Row
+
+
+def read_variants(path: Path, names: Sequence[str] = ()) -> list[Variant]:
+    """Read the variants of a YAML file, whose paths of configs are relative to it.
+
+    names: Of the variants to return; empty for all.
+
+    Raises InputError for another content, and for an unknown variant.
+    """
+    try:
+        found = srsly.read_yaml(path)
+    except ValueError as error:
+        raise InputError(f"{path}: expected a YAML file, got {error}") from error
+    if not isinstance(found, dict) or not found:
+        raise InputError(f"{path}: expected variants by name, got {str(found)[:60]!r}.")
+    for name, settings in found.items():
+        config = settings.get("config") if isinstance(settings, dict) else None
+        if not isinstance(config, str) or not (path.parent / config).is_file():
+            raise InputError(
+                f"{path}, {name}: expected an existing config file under config, got {config!r}. "
+                "Give its path relative to this file, and below it the settings to change."
+            )
+    if unknown := {*names} - {*found}:
         raise InputError(
-            f"--variant: expected some of {list(all_variants)}, got {sorted(unknown)}. Use the "
-            f"names in {variants}."
+            f"--variant: expected some of {list(found)}, got {sorted(unknown)}. Use the names in "
+            f"{path}."
         )
-    budget = {
-        "paths.train": str(corpus / "train.spacy"),
-        "paths.dev": str(corpus / "dev.spacy"),
-        "paths.transformer": transformer,
-        "training.max_steps": steps,
-        "training.optimizer.learn_rate.total_steps": steps,
-        # The final weights are evaluated on test. dev only calibrates: 50 docs are enough.
-        "training.eval_frequency": steps,
-        "corpora.dev.limit": 50,
-    }
-    shared = _shared_inputs(corpus, transformer, gpu_id)
-    runs = []
-    for seed in seeds:
-        for name, settings in all_variants.items():
-            if not names or name in names:
-                changes = {key: value for key, value in settings.items() if key != "config"}
-                config = variants.parent / settings["config"]
-                overrides = {**budget, "system.seed": seed, **changes}
-                inputs = {**shared, "config": digest(config)}
-                runs.append(Run(name, seed, config, overrides, inputs))
-    return runs
-
-
-def results(runs: Sequence[Run], out: Path, gpu_id: int = -1) -> Iterator[Result]:
-    """Train and measure each run that has no row in runs.jsonl.
-
-    out: Folder for runs.jsonl, which gets a line as soon as a run is measured, and for the logs.
-    gpu_id: GPU to use, -1 for the CPU.
-
-    Yields one row per run, in their order. Raises ChildProcessError if a training fails.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    file = out / "runs.jsonl"
-    known = list(srsly.read_jsonl(file)) if file.exists() else []
-    for run in runs:
-        key = srsly.json_loads(srsly.json_dumps(run.key))  # as read: some floats change
-        row = next((row for row in known if key.items() <= row.items()), None)
-        if row is None:
-            folder = out / "training"
-            shutil.rmtree(folder, ignore_errors=True)
-            _train(run, folder, out / f"{run.variant}, seed {run.seed}.log", gpu_id)
-            test = Path(run.overrides["paths.train"]).with_name("test.spacy")
-            # A separate process, whose memory is freed at its end.
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-                measured = pool.submit(measure, folder / "model-last", test, gpu_id).result()
-            row = {**run.key, **measured}
-            srsly.write_jsonl(file, [row], append=True, append_new_line=False)
-            shutil.rmtree(folder)
-        yield row
-
-
-def table(rows: Sequence[Result]) -> str:
-    """Format the results as two Markdown tables: overall, and F1 by label."""
-    grouped = _by_variant(rows)
-    lines = [
-        "| model | F1 | precision | recall | invalid sequences | parameters "
-        "| training, words/s | prediction, words/s | seeds |",
-        "|---|---|---|---|---|---|---|---|---|",
+    return [
+        Variant(name, path.parent / settings.pop("config"), settings)
+        for name, settings in found.items()
+        if not names or name in names
     ]
-    for variant, of_variant in grouped.items():
-        cells = [_spread([100 * row[name] for row in of_variant]) for name in "fpr"]
-        invalid = [100 * row["invalid"] for row in of_variant if row["invalid"] is not None]
-        cells.append(f"{_spread(invalid)} %" if invalid else "-")
-        cells.append(f"{of_variant[0]['parameters'] / 1e6:.1f} M")
-        cells += [
-            f"{statistics.median(row[name] for row in of_variant):,.0f}"
-            for name in ("train_speed", "predict_speed")
-        ]
-        lines.append(f"| {variant} | {' | '.join(cells)} | {len(of_variant)} |")
-    labels = sorted({label for row in rows for label in row["per_type"]})
-    lines += ["", f"| F1 | {' | '.join(labels)} |", "|---" * (len(labels) + 1) + "|"]
-    for variant, of_variant in grouped.items():
-        cells = [
-            _spread([100 * row["per_type"].get(label, {"f": 0.0})["f"] for row in of_variant])
-            for label in labels
-        ]
-        lines.append(f"| {variant} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
 
 
-def chart(rows: Sequence[Result], path: Path) -> None:
-    """Draw F1 of each variant: a bar for the mean, a dot for each seed.
+def trained(comparison: Comparison, variant: Variant, corpus: Path, budget: Budget) -> Path:
+    """Train a variant, unless it is trained already."""
+    folder = comparison.out / "configs"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{variant.name}.cfg"
+    # The final weights are evaluated on test. dev only calibrates: 50 docs are enough.
+    common.changed(variant.config, {**variant.settings, "corpora.dev.limit": 50}).to_disk(path)
+    system = System(variant.name, "spacy_pipeline", variant.name)
+    try:
+        return comparison.trained(system, corpus, budget, path)[0]
+    except RuntimeError as error:
+        log = comparison.out / "logs" / f"{variant.name}.log"
+        raise InputError(
+            f"{variant.name}, seed {budget.seed}: expected a trained pipeline, got {error}. Its "
+            f"output is in {log}; fix the cause and run the command again."
+        ) from error
 
-    path: Image file, .svg or .png.
+
+def measure(model: Path, corpus: Path, gpu_id: int = -1) -> common.Row:
+    """Measure a trained pipeline on the test part of a corpus.
+
+    If it decodes for the F-score, its threshold is fitted on the dev part.
+
+    Returns p, r, f, from 0 to 1; invalid: the share of docs for which the best tag
+    of each token alone gives an illegal sequence (None for a CRF decoder, which does not score
+    tokens alone); train_speed and predict_speed: words per second, medians; parameters: their
+    number in the pipeline.
     """
-    require("report")
+    if gpu_id >= 0:
+        require_gpu(gpu_id)
+    nlp = spacy.load(model)
+    if nlp.get_pipe(COMPONENT).decode == "max_expected_f":
+        calibrate(nlp, list(Corpus(corpus / "dev.spacy")(nlp)), COMPONENT, f_beta=1.0)
+    examples = list(Corpus(corpus / "test.spacy")(nlp))
+    scores = nlp.evaluate(examples, batch_size=nlp.batch_size)
+    texts = [eg.reference.text for eg in examples]
+    taken = common.alternate({"pipe": lambda: list(nlp.pipe(texts))}, TIMED_ROUNDS)["pipe"]
+    rates = common.training_rates({"ours": nlp}, TIMED_ROUNDS, corpus / "train.spacy")
+    return {
+        **{name: round(scores[f"ents_{name}"], 6) for name in "prf"},
+        "invalid": invalid_share(nlp, texts),
+        "predict_speed": sum(len(eg.x) for eg in examples) / statistics.median(taken),
+        "train_speed": statistics.median(rates["ours"]),
+        "parameters": count_parameters(nlp),
+    }
+
+
+def invalid_share(nlp: Language, texts: Sequence[str]) -> float | None:
+    """Return the share of docs in which the best tags of single tokens are an illegal sequence."""
+    ner: Any = nlp.get_pipe(COMPONENT)
+    if is_constrained(ner.model):
+        return None
+    invalid = total = 0
+    docs = [doc for doc in nlp.pipe(texts, disable=[COMPONENT]) if len(doc)]
+    follows, start, end = ner.scheme.constraints
+    for i in range(0, len(docs), nlp.batch_size):
+        batch = docs[i : i + nlp.batch_size]
+        potentials = ner.model.predict(batch)
+        best = np.asarray(potentials.emissions.argmax(1).tolist())
+        for tags in np.split(best, np.cumsum(potentials.lengths)[:-1]):
+            legal = start[tags[0]] and end[tags[-1]] and follows[tags[:-1], tags[1:]].all()
+            invalid += not legal
+        total += len(batch)
+    return invalid / total
+
+
+def count_parameters(nlp: Language) -> int:
+    nodes = [node for _, p in nlp.pipeline if hasattr(p, "model") for node in p.model.walk()]
+    arrays = [node.get_param(n) for node in nodes for n in node.param_names if node.has_param(n)]
+    weights = [w for node in nodes for shim in node.shims for w in shim._model.parameters()]
+    return sum(array.size for array in arrays) + sum(weight.numel() for weight in weights)
+
+
+def print_table(rows: Sequence[common.Row], file: Any = None) -> None:
+    """Print the results as a Markdown table: mean and spread of seeds."""
+    grouped = common.by_key(rows, "variant")
+    speeds = {"train_speed": "training, words/s", "predict_speed": "prediction, words/s"}
+    titles = ("F1", "precision", "recall", "invalid sequences", "parameters", *speeds.values())
+    common.print_header("model", *titles, "seeds", file=file)
+    for (variant,), own in grouped.items():
+        cells = [common.mean_and_deviation([100 * row[name] for row in own]) for name in "fpr"]
+        invalid = [100 * row["invalid"] for row in own if row.get("invalid") is not None]
+        cells.append(f"{common.mean_and_deviation(invalid)} %" if invalid else "-")
+        cells.append(f"{own[0]['parameters'] / 1e6:.1f} M")
+        cells += [f"{statistics.median(row[name] for row in own):,.0f}" for name in speeds]
+        common.print_row(variant, *cells, len(own), file=file)
+
+
+def chart(rows: Sequence[common.Row], path: Path) -> None:
+    """Draw F1 of each variant: a bar for the mean, a dot for each seed."""
     from matplotlib.figure import Figure
 
-    grouped = _by_variant(rows)
+    grouped = common.by_key(rows, "variant")
     figure = Figure(figsize=(8, 0.9 + 0.34 * len(grouped)), layout="constrained")
     axes = figure.subplots()
     for y, of_variant in enumerate(grouped.values()):
@@ -257,121 +232,9 @@ def chart(rows: Sequence[Result], path: Path) -> None:
         axes.plot(scores, [y] * len(scores), "o", color="#1f3a5f", markersize=4)
         axes.annotate(f"{mean:.1f}", (max(scores), y), (6, 0), textcoords="offset points",
                       va="center", fontsize=9)  # fmt: skip
-    axes.set_yticks(range(len(grouped)), list(grouped))
+    axes.set_yticks(range(len(grouped)), [variant for (variant,) in grouped])
     axes.invert_yaxis()
     axes.set_xlabel("F1 on test, mean of the seeds; each seed is a dot")
     axes.margins(x=0.08)
     axes.spines[["top", "right"]].set_visible(False)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
-
-
-def _results_with_progress(runs: Sequence[Run], out: Path, gpu_id: int) -> list[Result]:
-    rows = []
-    columns = (SpinnerColumn(), *Progress.get_default_columns())
-    with Progress(*columns, TimeElapsedColumn(), MofNCompleteColumn()) as progress:
-        task = progress.add_task("", total=len(runs))
-        pending = results(runs, out, gpu_id)
-        for run in runs:
-            progress.update(task, description=escape(f"{run.variant}, seed {run.seed}"))
-            rows.append(next(pending))
-            progress.advance(task)
-    return rows
-
-
-def _read_seeds(text: str) -> list[int]:
-    try:
-        return [int(seed) for seed in text.split(",")]
-    except ValueError as error:
-        raise InputError(f"--seeds: expected numbers such as 0,1,2, got {text!r}.") from error
-
-
-def _read_variants(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        variants = srsly.read_yaml(path)
-    except ValueError as error:
-        raise InputError(f"{path}: expected a YAML file, got {error}") from error
-    if not isinstance(variants, dict) or not variants:
-        raise InputError(f"{path}: expected variants by name, got {str(variants)[:60]!r}.")
-    for name, settings in variants.items():
-        config = settings.get("config") if isinstance(settings, dict) else None
-        if not isinstance(config, str) or not (path.parent / config).is_file():
-            raise InputError(
-                f"{path}, {name}: expected an existing config file under config, got {config!r}. "
-                "Give its path relative to this file, and below it the settings to change."
-            )
-    return {str(name): dict(settings) for name, settings in variants.items()}
-
-
-def _shared_inputs(corpus: Path, transformer: str, gpu_id: int) -> dict[str, Any]:
-    """Return what all runs depend on, besides their configs."""
-    device = f"{platform.machine()}, {os.cpu_count()} CPUs"
-    return {
-        "corpus": {part: digest(corpus / f"{part}.spacy") for part in PARTS},
-        "transformer": _transformer_digest(transformer),
-        # The version of a development install does not change with the code.
-        "package": digest(PACKAGE),
-        "libraries": {name: version(name) for name in LIBRARIES},
-        "device": torch.cuda.get_device_name(gpu_id) if gpu_id >= 0 else device,
-    }
-
-
-def _transformer_digest(name: str) -> str:
-    """Hash a local folder; for a model on the hub, return its name and revision."""
-    if Path(name).is_dir():
-        return digest(Path(name))
-    try:
-        config = hf_hub_download(name, "config.json")
-    except (HfHubHTTPError, OSError, ValueError):  # no such model: training reports it
-        return name
-    return f"{name} {Path(config).parent.name}"  # the folder of a snapshot is the revision
-
-
-def configured(path: Path, overrides: dict[str, Any]) -> Config:
-    """Read a config, and replace settings or whole blocks of it.
-
-    Overrides of `load_config` replace a block in some versions of confection only.
-
-    Raises InputError for a setting of a block that the config does not have.
-    """
-    config = load_config(path, interpolate=False)
-    for name, value in overrides.items():
-        try:
-            set_dot_to_object(config, name, value)
-        except KeyError as error:
-            raise InputError(
-                f"{path}: expected a config with the block of {name}, got none. Add the block, or "
-                "correct the name."
-            ) from error
-    return config
-
-
-def _train(run: Run, folder: Path, log: Path, gpu_id: int) -> None:
-    folder.mkdir(parents=True)
-    configured(run.config, run.overrides).to_disk(folder / "config.cfg", interpolate=False)
-    command = [sys.executable, "-m", "spacy", "train", str(folder / "config.cfg")]
-    command += ["--output", str(folder), "--gpu-id", str(gpu_id)]
-    with log.open("w", encoding="utf-8") as file:
-        done = subprocess.run(command, stdout=file, stderr=file)
-    if done.returncode:
-        raise ChildProcessError(
-            f"{run.variant}, seed {run.seed}: expected `spacy train` to end with 0, got "
-            f"{done.returncode}. Its output is in {log}; fix the cause and run the command again."
-        )
-
-
-def _by_variant(rows: Sequence[Result]) -> dict[str, list[Result]]:
-    grouped: dict[str, list[Result]] = {}
-    for row in rows:
-        grouped.setdefault(row["variant"], []).append(row)
-    return grouped
-
-
-def _spread(values: Sequence[float]) -> str:
-    """Format the mean and, for several values, the standard deviation."""
-    mean = f"{statistics.mean(values):.1f}"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.1f}"
-
-
-if __name__ == "__main__":
-    app()

@@ -1,17 +1,8 @@
-"""Draw the charts of the documentation, light and dark, from measurements.
+"""Draw the charts of the documentation, light and dark, from measurements."""
 
-python benchmarks/figures.py bars
-    Speed and accuracy, from the tables in docs/benchmarks.md.
-python benchmarks/figures.py coverage NAME=report.json ...
-    Precision over coverage: of the most confident entities, from `spacy-crf-ner report`.
-python benchmarks/figures.py learning CORPUS
-    F1 over annotated tokens, from benchmarks/results/active_learning.jsonl.
-"""
-
-import json
 import re
+import statistics
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import matplotlib
@@ -22,10 +13,11 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from benchmark_active_learning import draw_curves
+from benchmarks import common
+from spacy_crf_ner.input_error import InputError
 
-RUNS = Path(__file__).parent / "results" / "active_learning.jsonl"
-ASSETS = Path(__file__).parents[1] / "docs" / "assets"
+RUNS = common.ROOT / "benchmarks" / "results" / "active_learning.csv"
+ASSETS = common.ROOT / "docs" / "assets"
 PAGE = ASSETS.parent / "benchmarks.md"
 INKS = {"": ("#1a1f36", "#9aa0b8", "#3f51b5"), "-dark": ("#e8eaf6", "#6d7391", "#7c8df0")}
 # Systems of the speed table, in the fastest precision of each.
@@ -38,7 +30,28 @@ SYSTEMS = {
     "spaCy `transformer` + `ner`": "spaCy ner, float32",
 }
 
-app = typer.Typer(add_completion=False)
+
+def main(
+    chart: Annotated[str, typer.Argument(help="bars, coverage or learning.")],
+    inputs: Annotated[list[str] | None, typer.Argument(help="NAME=REPORT.JSON, or CORPUS.")] = None,
+) -> None:
+    """Draw charts into docs/assets.
+
+    \b
+    bars: speed and accuracy, from the tables in docs/benchmarks.md.
+    coverage NAME=REPORT.JSON ...: precision over coverage, from `spacy-crf-ner report`.
+    learning CORPUS: F1 over annotated tokens, from benchmarks/results/active_learning.csv.
+    """
+    if chart == "bars":
+        bar_chart("speed", 4, "words/s, mixed lengths", "{:,.0f}")
+        bar_chart("accuracy", 7, "F1 on GMB", "{:.1f}")
+    elif chart == "coverage" and inputs:
+        coverage(inputs)
+    elif chart == "learning" and inputs:
+        for corpus in inputs:
+            learning(corpus)
+    else:
+        raise InputError(f"Expected bars, coverage or learning with inputs, got {chart!r}.")
 
 
 def draw(name: str, size: tuple[float, float], paint: Callable[[Axes, str, str], None]) -> None:
@@ -65,13 +78,6 @@ def rows(header: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
 
 
-@app.command()
-def bars() -> None:
-    """Draw words per second, and F1, of the systems."""
-    bar_chart("speed", 4, "words/s, mixed lengths", "{:,.0f}")
-    bar_chart("accuracy", 7, "F1 on GMB", "{:.1f}")
-
-
 def bar_chart(name: str, column: int, label: str, form: str) -> None:
     """Draw a column of the speed table."""
     table = {row[0]: row for row in rows("| words/s, median")}
@@ -89,13 +95,12 @@ def bar_chart(name: str, column: int, label: str, form: str) -> None:
     draw(name, (7, 3), paint)
 
 
-@app.command()
-def coverage(reports: Annotated[list[str], typer.Argument(metavar="NAME=REPORT.JSON")]) -> None:
+def coverage(reports: list[str]) -> None:
     """Draw precision over the share of predicted entities that is accepted."""
     curves = {}
     for report in reports:
         name, _, path = report.partition("=")
-        thresholds = json.loads(Path(path).read_text("utf-8"))["thresholds"]
+        thresholds = srsly.read_json(path)["thresholds"]
         total = thresholds[0]["entities"]
         kept = [row for row in thresholds if row["entities"] >= 20]  # fewer say little
         curves[name] = [(row["entities"] / total, row["precision"]) for row in kept]
@@ -112,11 +117,9 @@ def coverage(reports: Annotated[list[str], typer.Argument(metavar="NAME=REPORT.J
     draw("coverage", (7, 3.6), paint)
 
 
-@app.command()
 def learning(corpus: str, config: str = "char") -> None:
     """Draw F1 over the annotated tokens that each strategy chose."""
-    found = srsly.read_jsonl(RUNS)
-    rows = [row for row in found if (row["corpus"], row["config"]) == (corpus, config)]
+    rows = common.Rows(RUNS).matching({"corpus": corpus, "config": config})
 
     def paint(axes: Axes, gray: str, accent: str) -> None:
         draw_curves(rows, axes)
@@ -125,5 +128,21 @@ def learning(corpus: str, config: str = "char") -> None:
     draw(f"learning-{corpus}", (7, 3.6), paint)
 
 
-if __name__ == "__main__":
-    app()
+def draw_curves(rows: list[common.Row], axes: Axes) -> None:
+    """Draw F1 over annotated tokens: the mean of the seeds, and a band from lowest to highest.
+
+    Without questions about spans, which do not cost tokens.
+    """
+    for (strategy,), own in common.by_key(rows, "strategy").items():
+        if strategy in ("all", "spans"):
+            continue
+        by_round = common.by_key(own, "round").values()
+        at = [statistics.mean(row["tokens"] for row in each) for each in by_round]
+        scores = [[row["f1"] for row in each] for each in by_round]
+        (line,) = axes.plot(at, [statistics.mean(each) for each in scores], label=strategy)
+        low, high = [min(each) for each in scores], [max(each) for each in scores]
+        axes.fill_between(at, low, high, alpha=0.15, color=line.get_color())
+    whole = [row["f1"] for row in rows if row["strategy"] == "all"]
+    axes.axhline(statistics.mean(whole), color="gray", linestyle="--", label="all data")
+    axes.set(xlabel="annotated tokens", ylabel="F1 on test")
+    axes.legend(frameon=False)

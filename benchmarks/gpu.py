@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -24,27 +25,34 @@ import srsly
 import torch
 import typer
 from spacy.training import Corpus
-from spacy.training.initialize import init_nlp
-from spacy.training.loop import train
 from spacy.util import load_config
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
-from benchmark import FLOAT32
-from benchmark_speed import PEERS, System, _prepared, _Process, document_sets
-from inputs import listener_widths
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).parents[1])
+
+from benchmarks import common
+from benchmarks.systems import (
+    ENVIRONMENTS,
+    PEERS,
+    Process,
+    System,
+    best_size,
+    in_turns,
+    trainees,
+    training_rates,
+)
 from spacy_crf_ner import crf
 from spacy_crf_ner.data import SPLITS
 from spacy_crf_ner.ml import char_embed, network
 from spacy_crf_ner.ml.layer import Graph
 from spacy_crf_ner.ml.shim import TorchShim
 from spacy_crf_ner.ml.transformer import model as transformer_layer
-from timed import Function, apart
 
-ROOT = Path(__file__).parent.parent
 LIMITS = {"tests": 150, "training": 150, "prediction": 120, "parts": 50}  # seconds
 OPTIONAL = {"scores": 3600}  # takes a real transformer and corpus
 ROUNDS = 3
-PARTS: dict[str, list[Function]] = {  # of an update of crf_ner
+PARTS: dict[str, list[common.Function]] = {  # of an update of crf_ner
     "subwords, windows, alignment": [(transformer_layer, "divide")],
     "copy of the subwords": [(transformer_layer, "_on_device")],
     "distinct words": [(char_embed, "read_words")],
@@ -87,27 +95,6 @@ Line = dict[str, Any]
 Started = tuple[System, Any]
 
 
-def systems(transformer: str) -> list[System]:
-    """Return the compared systems, with the settings of `begin`."""
-    ours, spacys = (str(ROOT / "configs" / f"{name}.cfg") for name in ("transformer", "spacy_ner"))
-    widths = listener_widths(load_config(spacys), transformer)
-    mixed = {"components.tok2vec.model.mixed_precision": True}
-    pipeline, tagger = "spacy_pipeline", "eds_tagger"
-    chosen = {
-        "crf_ner": (pipeline, {"config": ours}),
-        "crf_ner, float32": (pipeline, {"config": ours, "overrides": FLOAT32}),
-        "EDS-NLP": (tagger, {"mixed": True}),
-        "EDS-NLP, float32": (tagger, {"mixed": False}),
-        "spaCy ner": (pipeline, {"config": spacys, "overrides": widths | mixed}),
-        "spaCy ner, float32": (pipeline, {"config": spacys, "overrides": widths}),
-    }
-    venvs = {tagger: "edsnlp"}
-    return [
-        System(name, script, venv=venvs.get(script, ""), settings=settings)
-        for name, (script, settings) in chosen.items()
-    ]
-
-
 # What systems predict in, as their `use_dtype` calls it. EDS-NLP's default is autocast to float16.
 DTYPES: dict[str, dict[str, str | None]] = {
     "crf_ner": {"float32": "fp32", "16 bits": "auto", "not accelerated": None},
@@ -137,77 +124,59 @@ def begin(
 
 def training(start: Start, corpus: Path, transformer: str, sizes: Sizes) -> Iterator[Line]:
     """Words/s of updates, in turns, and the peak of memory."""
-    ready, skipped = begin(systems(transformer), start, corpus, transformer)
+    ready, skipped = begin(trainees(transformer), start, corpus, transformer)
     yield from skipped
+    started = {system.name: process for system, process in ready}
     for size in sizes.batches:
+        failed: dict[str, str] = {}
         number = max(2, sizes.words // size)
-        rates: dict[str, list[float]] = {system.name: [] for system, _ in ready}
-        for i in range(ROUNDS + 1):
-            for system, process in [*ready]:
-                try:
-                    found = process.ask("updates", size, number if i else 2)
-                except RuntimeError as error:
-                    ready.remove((system, process))
-                    yield {"system": system.name, "padded_words": size, "failed": str(error)}
-                    continue
-                if i:  # the first is slower
-                    rates[system.name].append(found["words"] / found["seconds"])
-        for system, process in ready:
-            line = {"system": system.name, "padded_words": size, **spread(rates[system.name])}
-            yield {**line, "peak_mb": round(process.ask("peak_mb"))}
+        for name, rates in training_rates(started, size, number, ROUNDS, failed).items():
+            line = {"system": name, "padded_words": size, **spread(rates)}
+            yield {**line, "peak_mb": round(started[name].ask("peak_mb"))}
+        for name, reason in failed.items():
+            yield {"system": name, "padded_words": size, "failed": reason}
+            del started[name]
 
 
 def prediction(start: Start, corpus: Path, transformer: str, sizes: Sizes) -> Iterator[Line]:
     """Words/s of prediction from texts, in turns, in each dtype; after a little training."""
-    sets = document_sets([r["text"] for r in srsly.read_jsonl(corpus / "test.jsonl")], sizes.share)
+    sets = common.document_sets(
+        [r["text"] for r in srsly.read_jsonl(corpus / "test.jsonl")], sizes.share
+    )
     nlp = spacy.blank("en")
-    chosen = [system for system in systems(transformer) if system.name in DTYPES]
+    chosen = [system for system in trainees(transformer) if system.name in DTYPES]
     ready, skipped = begin(chosen, start, corpus, transformer)
     yield from skipped
     for _, process in ready:
         process.ask("updates", sizes.batches[0], sizes.updates)
     for of in ("sentences", "ten sentences", "2,000 words"):
         words = sum(len(nlp.make_doc(text)) for text in sets[of])
-        measured = [
-            _Measured(system.name, name, process, dtype)
+        best: dict[str, int] = {}
+
+        def act(
+            key: str, process: Any, dtype: Any, is_first: bool, texts=texts, best=best
+        ) -> float:
+            process.ask("use_dtype", dtype)
+            if is_first:
+                best[key] = best_size(process, sets[of])
+            return float(process.ask("seconds", sets[of], best[key]))
+
+        measured = {
+            f"{system.name}: {name}": (system.name, name, process, dtype)
             for system, process in ready
             for name, dtype in DTYPES[system.name].items()
-        ]
-        for i in range(ROUNDS + 1):
-            for each in [*measured]:
-                try:
-                    each.measure(sets[of], i == 0)
-                except RuntimeError as error:
-                    measured.remove(each)
-                    yield {**each.line(), "documents": of, "failed": str(error)}
-        for each in measured:
-            rates = spread([words / seconds for seconds in each.seconds])
-            line = {**each.line(), "documents": of, **rates, "batch_size": each.batch_size}
-            yield {**line, "peak_mb": round(each.process.ask("peak_mb"))}
-
-
-class _Measured:
-    """A system that predicts in a dtype: the batch size with which it is fastest, and its times."""
-
-    def __init__(self, system: str, name: str, process: Any, dtype: str | None) -> None:
-        self.system, self.name, self.process, self.dtype = system, name, process, dtype
-        self.batch_size = 0
-        self.seconds: list[float] = []
-
-    def measure(self, texts: list[str], is_first: bool) -> None:
-        """Add to the times; at first, choose the batch size."""
-        self.process.ask("use_dtype", self.dtype)
-        if not is_first:
-            self.seconds.append(self.process.ask("seconds", texts, self.batch_size))
-            return
-        taken = {}
-        for size in self.process.ask("sizes"):
-            self.process.ask("seconds", texts, size)  # the first is slower
-            taken[size] = self.process.ask("seconds", texts, size)
-        self.batch_size = min(taken, key=lambda size: taken[size])
-
-    def line(self) -> Line:
-        return {"system": self.system, "dtype": self.name}
+        }
+        acts = {key: partial(act, key, *each[2:]) for key, each in measured.items()}
+        failed: dict[str, str] = {}
+        found = in_turns(acts, ROUNDS, failed)
+        for key, (system_name, name, process, _) in measured.items():
+            line = {"system": system_name, "dtype": name, "documents": of}
+            if key in failed:
+                yield {**line, "failed": failed[key]}
+                continue
+            line |= spread([words / seconds for seconds in found[key]])
+            line["batch_size"] = best[key]
+            yield {**line, "peak_mb": round(process.ask("peak_mb"))}
 
 
 def parts(start: Start, corpus: Path, transformer: str, sizes: Sizes) -> Iterator[Line]:
@@ -222,7 +191,7 @@ def parts(start: Start, corpus: Path, transformer: str, sizes: Sizes) -> Iterato
     system = SpacyPipeline()
     if torch.cuda.is_available():
         system.use_gpu(0)
-    system.begin(str(corpus), transformer, str(ROOT / "configs" / "transformer.cfg"))
+    system.begin(str(corpus), transformer, str(common.CONFIGS / "transformer.cfg"))
 
     def clock() -> float:
         system.wait()
@@ -236,7 +205,7 @@ def parts(start: Start, corpus: Path, transformer: str, sizes: Sizes) -> Iterato
             system.update(batch)
             whole = clock() - first
             first = clock()
-            with apart(PARTS, clock) as seconds:
+            with common.apart(PARTS, clock) as seconds:
                 system.update(batch)
             rest = clock() - first - sum(seconds.values())
             if i > 2:  # the first are slower
@@ -270,7 +239,7 @@ def scores(start: Start, corpus: Path, transformer: str, sizes: Sizes) -> Iterat
     """
     if torch.cuda.is_available():
         spacy.require_gpu(0)
-    path = ROOT / "configs" / "transformer.cfg"
+    path = common.CONFIGS / "transformer.cfg"
     shipped = load_config(path)["training"]
     words = (
         shipped["max_steps"] * shipped["batcher"]["size"]
@@ -296,7 +265,7 @@ def scores(start: Start, corpus: Path, transformer: str, sizes: Sizes) -> Iterat
             }
             first = perf_counter()
             gpu_id = 0 if torch.cuda.is_available() else -1
-            nlp, _ = train(init_nlp(load_config(path, overrides=settings)), use_gpu=gpu_id)
+            nlp = common.trained(load_config(path, overrides=settings), gpu_id)
             seconds = round(perf_counter() - first, 1)
             line = {"padded_words": size, "rate": rate, "steps": steps, "seconds": seconds}
             yield {**line, "f1": nlp.evaluate([*Corpus(corpus / "dev.spacy")(nlp)])["ents_f"]}
@@ -328,7 +297,7 @@ def random_transformer(folder: Path, corpus: Path, settings: dict[str, int]) -> 
 
 def main(
     out: Annotated[Path, typer.Argument(help="Output folder.")],
-    corpus: Annotated[Path, typer.Option(help="Folder with train, dev and test.")] = ROOT
+    corpus: Annotated[Path, typer.Option(help="Folder with train, dev and test.")] = common.ROOT
     / "assets"
     / "sample_en",
     transformer: Annotated[
@@ -341,7 +310,7 @@ def main(
 ) -> None:
     """Measure on a GPU: tests, training, prediction, parts of an update; scores if asked for."""
     sizes = SMALL if cpu else FULL
-    corpus = _prepared(corpus, out)
+    corpus = common.converted(corpus, out)
     transformer = transformer or random_transformer(out / "transformer", corpus, sizes.transformer)
     if step:
         for line in STEPS[step](starter(out, cpu), corpus, transformer, sizes):
@@ -352,7 +321,7 @@ def main(
     command = [sys.executable, __file__, str(out), "--corpus", str(corpus)]
     command += ["--transformer", transformer, *(["--cpu"] if cpu else []), "--step"]
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs"]
-    tests.append(str(ROOT / "tests" / "test_gpu.py"))
+    tests.append(str(common.ROOT / "tests" / "test_gpu.py"))
     chosen = {name: limit for name, limit in (LIMITS | OPTIONAL).items() if name in only.split(",")}
     end = perf_counter() + 60 * minutes
     for name, limit in (chosen or LIMITS).items():
@@ -365,10 +334,10 @@ def main(
 def limited(command: list[str], seconds: float) -> Line:
     """Run a command, and end it and its children after some seconds; say how it ended."""
     env = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(common.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     env |= {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
     first = perf_counter()
-    process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True)
+    process = subprocess.Popen(command, cwd=common.ROOT, env=env, start_new_session=True)
     try:
         ended: Any = process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -382,10 +351,10 @@ def limited(command: list[str], seconds: float) -> Line:
 def starter(out: Path, cpu: bool) -> Start:
     """Return a function that starts the process of a system."""
 
-    def start(system: System) -> _Process:
-        own = ROOT / ".venv" / "peers" / system.venv / "bin" / "python"
+    def start(system: System) -> Process:
+        own = ENVIRONMENTS / system.venv / "bin" / "python"
         python = own if system.venv and own.exists() else Path(sys.executable)
-        process = _Process(python, system, out / "logs", 1 if cpu else os.cpu_count() or 1)
+        process = Process(python, system, out / "logs", 1 if cpu else os.cpu_count() or 1)
         if not cpu:
             process.ask("use_gpu", 0)
         return process

@@ -45,4 +45,4 @@ class BareTransformer(System):
 
 
 if __name__ == "__main__":
-    serve(BareTransformer())
+    serve(BareTransformer)

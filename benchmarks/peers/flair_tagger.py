@@ -9,7 +9,7 @@ from flair.datasets import FlairDatapointDataset
 from flair.embeddings import TransformerWordEmbeddings
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
-from system import HEAD, WARMUP, Entity, Record, System, batches, read, serve, words
+from system import WARMUP, Entity, Record, System, batches, read, serve, words
 
 DEV = 40  # sentences that it is evaluated on at the end, which nobody reads
 
@@ -19,7 +19,6 @@ flair.device = torch.device("cpu")
 class FlairTagger(System):
     pooling = "mean"  # of the pieces of a word
     rnn_and_crf = True
-    head = HEAD
     batch_sizes = (8, 32)
     packages = ("flair", "transformers", "torch")
 
@@ -85,17 +84,12 @@ class FlairTagger(System):
         records = read(path)
         sentences = [Sentence(words(record)) for record in records]
         self.tagger.predict(sentences, mini_batch_size=batch_size)
-        return [
-            [
-                (
-                    record["tokens"][span.tokens[0].idx - 1][0],
-                    record["tokens"][span.tokens[-1].idx - 1][1],
-                    span.get_label("ner").value,
-                )
-                for span in sentence.get_spans("ner")
-            ]
-            for record, sentence in zip(records, sentences)
-        ]
+        found: list[list[Entity]] = [[] for _ in records]
+        for record, sentence, ents in zip(records, sentences, found):
+            for span in sentence.get_spans("ner"):
+                first, last = (record["tokens"][span.tokens[i].idx - 1] for i in (0, -1))
+                ents.append((first[0], last[1], span.get_label("ner").value))
+        return found
 
     def entities(self, annotated: Any) -> list[list[Entity]]:
         return [
@@ -107,5 +101,17 @@ class FlairTagger(System):
         ]
 
 
+class FlairLinear(FlairTagger):
+    """A linear layer alone: no RNN, no CRF, the first piece of each word.
+
+    As flair's documentation fine-tunes a transformer, with one learning rate, but with the dropout
+    above, and without the context of a document: the documents here are sentences.
+    """
+
+    pooling = "first"
+    rnn_and_crf = False
+    head = 1
+
+
 if __name__ == "__main__":
-    serve(FlairTagger())
+    serve(FlairTagger, flair_linear=FlairLinear)

@@ -7,19 +7,7 @@ parts of "U.S.", need not begin a token.
 from typing import Any
 
 import torch
-from system import (
-    HEAD,
-    Entity,
-    Record,
-    System,
-    batches,
-    bio,
-    from_bio,
-    learning_rate,
-    read,
-    serve,
-    words,
-)
+from system import Entity, Record, System, bio, from_bio, read, serve, words
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 IGNORED = -100  # the label of what is no subword
@@ -30,58 +18,29 @@ class HuggingFace(System):
     batch_sizes = (1, 8, 32, 128)
     packages = ("transformers", "torch")
 
-    def use_gpu(self, gpu_id: int) -> None:
-        self.device = f"cuda:{gpu_id}"
-
-    def train(
-        self,
-        corpus: str,
-        out: str,
-        transformer: str,
-        steps: int,
-        rate: float,
-        seed: int,
-        evaluate_every: int = 0,
+    def build(
+        self, records: list[Record], transformer: str, steps: int, rate: float, seed: int
     ) -> None:
         torch.manual_seed(seed)
-        records = read(f"{corpus}/train.jsonl")
         kinds = sorted({label for record in records for *_, label in record["ents"]})
         labels = ["O", *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI")]
-        self.tokenizer = tokenizer = AutoTokenizer.from_pretrained(transformer)
-        self.model = model = AutoModelForTokenClassification.from_pretrained(
+        self.tokenizer = AutoTokenizer.from_pretrained(transformer)
+        self.model = AutoModelForTokenClassification.from_pretrained(
             transformer,
             id2label=dict(enumerate(labels)),
             label2id={n: i for i, n in enumerate(labels)},
         ).to(self.device)
-        head = set(model.classifier.parameters())
-        rest = [weight for weight in model.parameters() if weight not in head]
-        groups = [{"params": rest, "lr": rate}, {"params": list(head), "lr": HEAD * rate}]
-        optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: learning_rate(step, steps)
-        )
-        model.train()
-        best = -1.0
-        for step, batch in enumerate(batches(records, steps, seed), 1):
-            inputs = self._inputs(batch, tokenizer, model.config.label2id)
-            model(**inputs.to(self.device)).loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            if evaluate_every and (step % evaluate_every == 0 or step == steps):
-                model.eval()
-                if (found := self.f1(f"{corpus}/dev.jsonl")) > best:
-                    best = found
-                    model.save_pretrained(out)
-                model.train()
-        model.eval()
-        if not evaluate_every:
-            model.save_pretrained(out)
-        tokenizer.save_pretrained(out)
+        self.optimize(self.model, self.model.base_model, steps, rate)
 
-    def _inputs(self, batch: list[Record], tokenizer: Any, ids: Any) -> Any:
-        inputs = _encode(batch, tokenizer)
+    def loss(self, batch: list[Record]) -> Any:
+        return self.model(**self._inputs(batch).to(self.device)).loss
+
+    def save(self, out: str) -> None:
+        self.model.save_pretrained(out)
+        self.tokenizer.save_pretrained(out)
+
+    def _inputs(self, batch: list[Record]) -> Any:
+        inputs, ids = self._encode(batch), self.model.config.label2id
         labels = torch.full_like(inputs["input_ids"], IGNORED)
         for i, record in enumerate(batch):
             tags, before = bio(record), None
@@ -113,7 +72,7 @@ class HuggingFace(System):
         records, found = read(path), []
         for i in range(0, len(records), batch_size):
             batch = records[i : i + batch_size]
-            inputs = _encode(batch, self.tokenizer)
+            inputs = self._encode(batch)
             with torch.inference_mode():
                 best = self.model(**inputs.to(self.device)).logits.argmax(-1).tolist()
             for j, record in enumerate(batch):
@@ -127,16 +86,15 @@ class HuggingFace(System):
     def entities(self, annotated: Any) -> list[list[Entity]]:
         return [[(e["start"], e["end"], e["entity_group"]) for e in found] for found in annotated]
 
-
-def _encode(batch: list[Record], tokenizer: Any) -> Any:
-    return tokenizer(
-        [words(record) for record in batch],
-        is_split_into_words=True,
-        padding=True,
-        truncation=True,
-        return_tensors="pt",
-    )
+    def _encode(self, batch: list[Record]) -> Any:
+        return self.tokenizer(
+            [words(record) for record in batch],
+            is_split_into_words=True,
+            padding=True,
+            truncation=True,
+            return_tensors="pt",
+        )
 
 
 if __name__ == "__main__":
-    serve(HuggingFace())
+    serve(HuggingFace)

@@ -1,9 +1,9 @@
 """A spaCy pipeline: crf_ner, accelerated or not, or spaCy's own ner."""
 
+import shutil
 from typing import Any
 
 import spacy
-from spacy.cli.train import train
 from spacy.schemas import ConfigSchemaTraining
 from spacy.tokens import Doc
 from spacy.training import Example
@@ -19,11 +19,44 @@ class SpacyPipeline(System):
     def use_gpu(self, gpu_id: int) -> None:
         spacy.require_gpu(gpu_id)
         set_gpu_allocator("pytorch")  # as in the shipped configs
-        self.device = f"cuda:{gpu_id}"
+        super().use_gpu(gpu_id)
 
-    def train_config(self, config: str, out: str, **overrides: Any) -> None:
-        """Train as `spacy train` does, in this process."""
-        train(config, out, overrides=overrides)
+    def train(
+        self,
+        corpus: str,
+        out: str,
+        transformer: str,
+        steps: int,
+        rate: float | None,
+        seed: int,
+        evaluate_every: int = 0,
+        config: str = "",
+        overrides: dict[str, Any] | None = None,
+    ) -> None:
+        """Train a config as `spacy train` does, on the .spacy files of a folder.
+
+        rate: None for the one of the config.
+        """
+        from spacy.cli.train import train
+
+        settings = {
+            "paths.train": f"{corpus}/train.spacy",
+            "paths.dev": f"{corpus}/dev.spacy",
+            "paths.transformer": transformer,
+            "system.seed": seed,
+            "training.max_steps": steps,
+            "training.eval_frequency": evaluate_every or steps,
+            "training.patience": 0,
+            "training.optimizer.learn_rate.total_steps": steps,
+            **(overrides or {}),
+        }
+        if rate is not None:
+            settings["training.optimizer.learn_rate.initial_rate"] = rate
+        folder = f"{out}.partial"
+        gpu_id = -1 if self.device == "cpu" else int(self.device.partition(":")[2])
+        train(config, folder, use_gpu=gpu_id, overrides=settings)
+        shutil.move(f"{folder}/model-{'best' if evaluate_every else 'last'}", out)
+        shutil.rmtree(folder)
 
     def begin(
         self, corpus: str, transformer: str, config: str, overrides: dict[str, Any] | None = None
@@ -64,7 +97,7 @@ class SpacyPipeline(System):
             self.use_dtype(dtype)
 
     def annotate(self, texts: list[str], batch_size: int) -> Any:
-        return list(self.nlp.pipe(texts, batch_size=batch_size))
+        return list(self.nlp.pipe(texts, batch_size=batch_size or None))
 
     def find_in_tokens(self, path: str, batch_size: int) -> list[list[Entity]]:
         docs = [doc_of(self.nlp.vocab, record) for record in read(path)]
@@ -72,13 +105,6 @@ class SpacyPipeline(System):
 
     def entities(self, annotated: Any) -> list[list[Entity]]:
         return [entities_of(doc) for doc in annotated]
-
-    def parameters(self) -> int:
-        nodes = [node for _, pipe in self.nlp.pipeline for node in pipe.model.walk()]
-        arrays = [n.get_param(name) for n in nodes for name in n.param_names if n.has_param(name)]
-        modules = [shim._model for node in nodes for shim in node.shims]
-        weights = [weight.numel() for module in modules for weight in module.parameters()]
-        return sum(array.size for array in arrays) + sum(weights)
 
 
 def doc_of(vocab: Any, record: Record) -> Doc:
@@ -97,4 +123,4 @@ def entities_of(doc: Doc) -> list[Entity]:
 
 
 if __name__ == "__main__":
-    serve(SpacyPipeline())
+    serve(SpacyPipeline)

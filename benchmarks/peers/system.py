@@ -8,8 +8,8 @@ returns, or the error.
 import json
 import os
 import random
+import shutil
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from importlib.metadata import version
 from resource import RUSAGE_SELF, getrusage
@@ -25,13 +25,25 @@ WARMUP = 50  # steps, as in the shipped configs
 HEAD = 10  # times the transformer's learning rate
 
 
-class System(ABC):
-    """The interface of each compared system."""
+class System:
+    """What the compared systems share.
+
+    Each has `load(model, **settings)`, `annotate(texts, batch_size)`, which is timed and returns
+    what a user gets, `entities(annotated)` in characters, and `find_in_tokens(path, batch_size)`
+    for records whose tokens are given. One that `train` trains has `build(records, transformer,
+    steps, rate, seed)`, `loss(batch)` and `save(out)`; one that predicts in several dtypes
+    `use_dtype(dtype)`. What a system does not have is an error in its answer.
+    """
 
     batch_sizes: tuple[int, ...] = (0,)  # candidates; 0 if it has no batch size
     packages: tuple[str, ...] = ()  # packages whose versions are reported
     device = "cpu"  # or "cuda:0" and so on, as torch names it
+    head = HEAD  # times the transformer's learning rate, of the new layers
+    clip = 1.0  # largest norm of the gradients
+    network: Any  # the torch module, of systems that `train` trains
     records: list[Record]  # that `updates` trains on
+
+    # Training. flair and spaCy have their own; the others are trained by `train`.
 
     def train(
         self,
@@ -45,20 +57,53 @@ class System(ABC):
     ) -> None:
         """Train on the `train.jsonl` of a folder, and save to another folder.
 
-        `SpacyPipeline`, which `spacy train` trains, and `BareTransformer` do not have it.
-
         evaluate_every: Steps between evaluations on `dev.jsonl`; the best model there is saved. 0
-            saves the last one. Not all systems have it.
+            saves the last one.
         """
-        raise NotImplementedError("it is not trained by this process")
+        records = read(f"{corpus}/train.jsonl")
+        self.build(records, transformer, steps, rate, seed)
+        best = -1.0
+        for step, batch in enumerate(batches(records, steps, seed), 1):
+            self.update(batch)
+            if evaluate_every and (step % evaluate_every == 0 or step == steps):
+                self.network.train(False)
+                if (found := self.f1(f"{corpus}/dev.jsonl")) > best:
+                    best = found
+                    shutil.rmtree(out, ignore_errors=True)
+                    self.save(out)
+                self.network.train(True)
+        if not evaluate_every:
+            self.network.train(False)
+            self.save(out)
 
     def begin(self, corpus: str, transformer: str, **settings: Any) -> None:
         """Make a model with new layers, to train by `updates` on the `train.jsonl` of a folder."""
-        raise NotImplementedError("its updates are not measured")
+        self.records = read(f"{corpus}/train.jsonl")
+        self.build(self.records, transformer, 1000, 1e-4, 0)
+
+    def optimize(self, network: Any, transformer: Any, steps: int, rate: float) -> None:
+        """Set the optimizer and its schedule for a network with new layers over a transformer."""
+        import torch
+
+        self.network = network
+        body = set(transformer.parameters())
+        new = [weight for weight in network.parameters() if weight not in body]
+        groups = [{"params": list(body), "lr": rate}, {"params": new, "lr": self.head * rate}]
+        self.optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: learning_rate(step, steps)
+        )
+        network.train(True)
 
     def update(self, batch: list[Record]) -> None:
-        """Train the model of `begin` on a batch."""
-        raise NotImplementedError("its updates are not measured")
+        """Train the model of `build` on a batch."""
+        import torch
+
+        self.loss(batch).backward()
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.clip)
+        self.optimizer.step()
+        self.schedule.step()
+        self.optimizer.zero_grad()
 
     def updates(self, size: int, number: int) -> dict[str, float]:
         """Train on batches; return the seconds, and the words without padding.
@@ -75,6 +120,12 @@ class System(ABC):
         seconds = perf_counter() - start
         return {"seconds": seconds, "words": sum(len(r["tokens"]) for b in chosen for r in b)}
 
+    # Devices
+
+    def use_gpu(self, gpu_id: int) -> None:
+        """Train and annotate on a GPU from now on."""
+        self.device = f"cuda:{gpu_id}"
+
     def wait(self) -> None:
         """Wait for the GPU, if one is in use."""
         if self.device != "cpu":
@@ -90,34 +141,13 @@ class System(ABC):
             return torch.cuda.max_memory_allocated() / 2**20
         return getrusage(RUSAGE_SELF).ru_maxrss / 2**10
 
-    def use_dtype(self, dtype: Any) -> None:
-        """Predict in another dtype from now on."""
-        raise NotImplementedError("its dtype cannot be chosen")
+    def sizes(self) -> tuple[int, ...]:
+        """Return the candidate batch sizes."""
+        return self.batch_sizes
 
-    def use_gpu(self, gpu_id: int) -> None:
-        """Train and annotate on a GPU from now on; not all systems can."""
-        raise NotImplementedError("it has no GPU here")
-
-    def f1(self, path: str) -> float:
-        """Return the F1 on the records of a file, strict in label and boundaries."""
-        gold = [record["ents"] for record in read(path)]
-        own, theirs = (
-            {(i, *ent) for i, ents in enumerate(of) for ent in ents}
-            for of in (self.find_in_tokens(path, 64), gold)
-        )
-        return 2 * len(own & theirs) / max(1, len(own) + len(theirs))
-
-    @abstractmethod
-    def load(self, model: str, **settings: Any) -> None:
-        """Load a model for annotation."""
-
-    @abstractmethod
-    def annotate(self, texts: list[str], batch_size: int) -> Any:
-        """Find the entities, which is timed; return what a user gets."""
-
-    def entities(self, annotated: Any) -> list[list[Entity]]:
-        """Convert the result of `annotate` to character offsets; `BareTransformer` has none."""
-        raise NotImplementedError("it finds no entities")
+    def versions(self) -> dict[str, str]:
+        """Return the versions of its libraries."""
+        return {name: version(name) for name in self.packages}
 
     def seconds(self, texts: list[str], batch_size: int) -> float:
         """Measure the seconds for the texts."""
@@ -129,32 +159,29 @@ class System(ABC):
         """Return the entities of each text."""
         return self.entities(self.annotate(texts, batch_size))
 
-    def find_in_tokens(self, path: str, batch_size: int) -> list[list[Entity]]:
-        """Return the entities of the records of a file, whose tokens are given."""
-        raise NotImplementedError("it takes no tokens")
-
-    def parameters(self) -> int:
-        """Count the parameters of the loaded model."""
-        raise NotImplementedError("its parameters are not counted")
-
-    def sizes(self) -> tuple[int, ...]:
-        """Return the candidate batch sizes."""
-        return self.batch_sizes
-
-    def versions(self) -> dict[str, str]:
-        """Return the versions of its libraries."""
-        return {name: version(name) for name in self.packages}
+    def f1(self, path: str) -> float:
+        """Return the F1 on the records of a file, strict in label and boundaries."""
+        gold = [record["ents"] for record in read(path)]
+        own, theirs = (
+            {(i, *ent) for i, ents in enumerate(of) for ent in ents}
+            for of in (self.find_in_tokens(path, 64), gold)
+        )
+        return 2 * len(own & theirs) / max(1, len(own) + len(theirs))
 
 
-def serve(system: System) -> None:
-    """Answer requests until there are no more."""
+def serve(system: type[System], **variants: type[System]) -> None:
+    """Answer requests until there are no more.
+
+    variants: By the names of their models; the first argument of the process says which.
+    """
+    serving = variants.get(sys.argv[1], system)() if sys.argv[1:] else system()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         settings = arguments.pop() if arguments and isinstance(arguments[-1], dict) else {}
         try:
-            answer = {"is": getattr(system, name)(*arguments, **settings)}
+            answer = {"is": getattr(serving, name)(*arguments, **settings)}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=answers, flush=True)

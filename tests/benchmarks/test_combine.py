@@ -5,7 +5,7 @@ import random
 import spacy
 from spacy.tokens import Doc, Span
 
-from benchmark_combine import Scores, annotate, bio, corrupt, dawid_skene, score
+from benchmarks.combine import Scores, annotate, bio, corrupt, dawid_skene, score
 
 WORDS = ["Anna", "saw", "Bob", "in", "New", "York"]
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 import spacy
-import srsly
 import torch
-from spacy.tokens import DocBin
 
-import gpu
-from gpu import DTYPES, PARTS, PEERS, Sizes, limited, main, systems
+from benchmarks import common, gpu
+from benchmarks.gpu import DTYPES, PARTS, Sizes, limited, main
+from benchmarks.systems import PEERS, trainees
 from pipelines import make_examples
 
 KINDS = ("sentences", "ten sentences", "2,000 words")
@@ -30,21 +29,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    folder = tmp_path / "corpus"
-    folder.mkdir()
     docs = [eg.reference for eg in make_examples(spacy.blank("en")) if len(eg.x)]
     for part in ("train", "dev", "test"):
-        DocBin(docs=docs).to_disk(folder / f"{part}.spacy")
-        records = [
-            {
-                "text": doc.text,
-                "tokens": [(token.idx, token.idx + len(token)) for token in doc],
-                "ents": [(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents],
-            }
-            for doc in docs
-        ]
-        srsly.write_jsonl(folder / f"{part}.jsonl", records)
-    return folder
+        common.write_docs(docs, tmp_path / "corpus" / f"{part}.spacy")
+    return common.converted(tmp_path / "corpus", tmp_path)
 
 
 class Inside:
@@ -70,11 +58,13 @@ def test_each_system_is_measured_or_skipped_with_the_reason(
     step: str, corpus: Path, tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(PEERS)
-    monkeypatch.setattr(gpu, "document_sets", lambda texts, share: dict.fromkeys(KINDS, texts[:2]))
+    monkeypatch.setattr(
+        common, "document_sets", lambda texts, share: dict.fromkeys(KINDS, texts[:2])
+    )
     lines = list(gpu.STEPS[step](Inside, corpus, tiny_transformer, SIZES))
     skipped = {line["system"]: line["skipped"] for line in lines if "skipped" in line}
     rest = [line for line in lines if "skipped" not in line]
-    names = {each.name for each in systems(tiny_transformer)}
+    names = {each.name for each in trainees(tiny_transformer)}
     if step == "training":
         expected = {(name, size) for name in names - {*skipped} for size in SIZES.batches}
         assert {(line["system"], line["padded_words"]) for line in rest} == expected
@@ -154,7 +144,6 @@ def test_steps_run_in_order_until_there_is_no_time_left(
     monkeypatch.setattr(gpu, "limited", pretend)
     monkeypatch.setattr(gpu, "perf_counter", lambda: now[0])
     settings = {"corpus": corpus, "transformer": tiny_transformer, "cpu": True}
-    monkeypatch.setattr(gpu, "_prepared", lambda corpus, out: corpus)
     main(tmp_path, minutes=6, **settings)
     assert [seconds for _, seconds in called] == [150, 150, 60]
     assert [command[-1] for command, _ in called[1:]] == ["training", "prediction"]

@@ -1,0 +1,1 @@
+"""Benchmarks: `python benchmarks/run.py`. Each file has one question; none imports another one."""

@@ -1,0 +1,191 @@
+"""The compared systems: choices on dev, entities as of seqeval, F1 as of spaCy."""
+
+import random
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import srsly
+from seqeval.metrics.sequence_labeling import get_entities
+from spacy.scorer import PRFScore
+
+from benchmarks import overlapping
+from benchmarks.accuracy import SYSTEMS
+from benchmarks.common import Rows
+from benchmarks.peers.system import System, bio, from_bio
+from benchmarks.systems import (
+    PEERS,
+    Budget,
+    Comparison,
+    Runs,
+    best_rate,
+    in_turns,
+)
+
+
+def record(words: int) -> dict[str, Any]:
+    """A record of one-letter tokens, with a space after each."""
+    text = "a " * words
+    return {"text": text, "tokens": [(2 * i, 2 * i + 1) for i in range(words)], "ents": []}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_from_bio_matches_seqeval(seed: int) -> None:
+    rng = random.Random(seed)
+    tags = rng.choices(["O", "B-A", "I-A", "B-B", "I-B"], k=30)
+    own = record(len(tags))
+    found = from_bio(own, tags)
+    assert found == [(2 * first, 2 * last + 1, label) for label, first, last in get_entities(tags)]
+    assert from_bio(own, bio({**own, "ents": found})) == found
+
+
+def test_peer_f1_matches_spacy_scorer(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    spans = [(start, start + 1, label) for start in range(20) for label in "AB"]
+    gold = [{"ents": rng.sample(spans, 5)} for _ in range(30)]
+    found = [rng.sample(spans, 10) for _ in range(30)]
+    score = PRFScore()
+    for each, ents in zip(gold, found):
+        score.score_set({*ents}, {*each["ents"]})
+    srsly.write_jsonl(tmp_path / "dev.jsonl", gold)
+
+    class Finder(System):
+        def find_in_tokens(self, path: str, batch_size: int) -> Any:
+            return found
+
+    assert Finder().f1(str(tmp_path / "dev.jsonl")) == pytest.approx(score.fscore)
+    assert 0.1 < score.fscore < 0.9
+
+
+@pytest.mark.parametrize("every", [0, 2])
+def test_hugging_face_saves_the_best_or_the_last_model(
+    tmp_path: Path, tiny_transformer: str, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    for part in ("train", "dev"):
+        ents = [(2 * i, 2 * i + 1, "A") for i in range(0, 12, 3)]
+        srsly.write_jsonl(tmp_path / f"{part}.jsonl", 10 * [{**record(12), "ents": ents}])
+    monkeypatch.syspath_prepend(str(PEERS))
+    HuggingFace: Any = import_module("hugging_face").HuggingFace
+    given = iter([0.2, 0.7, 0.7, 0.1])
+    weights = []
+
+    def f1(self: Any, path: str) -> float:
+        assert path == str(tmp_path / "dev.jsonl") and not self.model.training
+        weights.append(self.model.classifier.weight.tolist())
+        return next(given)
+
+    monkeypatch.setattr(HuggingFace, "f1", f1)
+    trainee, loaded = HuggingFace(), HuggingFace()
+    out = str(tmp_path / "model")
+    trainee.train(str(tmp_path), out, tiny_transformer, 7, 1e-3, 0, evaluate_every=every)
+    loaded.load(out)
+    assert len(weights) == (4 if every else 0)  # after steps 2, 4, 6 and 7
+    saved = loaded.model.classifier.weight.tolist()
+    assert saved == (weights[1] if every else trainee.model.classifier.weight.tolist())
+    path = str(tmp_path / "dev.jsonl")
+    if not every:
+        assert loaded.find_in_tokens(path, 4) == trainee.find_in_tokens(path, 4)
+
+
+@pytest.mark.parametrize(
+    ("best", "chosen"), [(4e-4, 4e-4), (5e-4, 4e-4), (3.3e-3, 3.2e-3), (1e-5, 1.25e-5)]
+)
+def test_peers_get_the_best_rate_on_dev_and_crf_ner_keeps_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, best: float, chosen: float
+) -> None:
+    asked = []
+
+    def result(self: Runs, system: Any, corpus: Path, rate: float, seed: int, part: str) -> Any:
+        asked.append((seed, part))
+        return {"f": -abs(rate - best)}
+
+    monkeypatch.setattr(Runs, "result", result)
+    runs = Runs(Comparison(tmp_path), Rows(tmp_path / "accuracy.csv"), "minilm", 200)
+    ours, theirs = SYSTEMS[:2]
+    assert runs.best_rate(ours, tmp_path, 7) == 2e-4 and not asked
+    assert runs.best_rate(theirs, tmp_path, 7) == pytest.approx(chosen)
+    assert {*asked} == {(7, "dev")}
+    assert best_rate(4e-4, lambda rate: 0.0) == 4e-4
+
+
+def test_threshold_is_chosen_on_dev(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[Any] = []
+
+    def row(self: Any, system: Any, corpus: Any, rate: Any, seed: Any, part: Any, at: Any) -> Any:
+        asked.append((part, at))
+        return {"f": 0.0 if at is None else -abs(at - 0.41), "threshold": at}
+
+    monkeypatch.setattr(Runs, "_row", row)
+    thresholds = overlapping.THRESHOLDS
+    rows = Rows(tmp_path / "overlapping.csv")
+    runs = Runs(Comparison(tmp_path), rows, "minilm", 200, thresholds=thresholds)
+    ours, spancat = overlapping.SYSTEMS[0], overlapping.SYSTEMS[4]
+    assert runs.result(spancat, tmp_path, 2e-4, 0, "test")["threshold"] == 0.4
+    assert asked == [*(("dev", at) for at in thresholds[spancat.name]), ("test", 0.4)]
+    asked.clear()
+    runs.result(ours, tmp_path, 2e-4, 0, "test")
+    assert asked == [("test", None)]
+
+
+class Process:
+    """Notes what a system is asked, in place of its process."""
+
+    pid = "self"
+    asked: list[Any]
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def ask(self, *request: Any) -> None:
+        self.asked.append(request)
+        if request[0] == "train":
+            Path(request[2]).mkdir()
+
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
+
+
+def test_a_model_is_trained_once_for_each_budget_and_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Process, "asked", [], raising=False)
+    monkeypatch.setattr("benchmarks.systems.Process", Process)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda gpu_id: f"GPU {gpu_id}")
+    python = tmp_path / "edsnlp" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    system = next(each for each in SYSTEMS if each.model == "edsnlp")
+    budget = Budget("minilm", 200, 2e-4, 0)
+    budgets = [budget, budget._replace(evaluate_every=100), budget._replace(transformer="b")]
+    folders = []
+    for gpu_id in (-1, 1):
+        comparison = Comparison(tmp_path, tmp_path, 1, gpu_id)
+        for each in (*budgets, *budgets):
+            folders.append(comparison.trained(system, tmp_path / "gmb", each)[0])
+    assert len({*folders}) == 6 == sum(each[0] == "train" for each in Process.asked)
+    asked = [each[0] for each in Process.asked]
+    assert asked[-3:] == ["use_gpu", "versions", "train"] and asked[:2] == ["versions", "train"]
+
+
+def test_a_system_that_is_not_installed_is_left_out_with_the_command(tmp_path: Path) -> None:
+    comparison = Comparison(tmp_path, tmp_path / "peers")
+    system = next(each for each in SYSTEMS if each.venv)
+    with comparison.guard(system.name):
+        comparison.start(system)
+    assert f"-r {PEERS}/{system.venv}.txt" in comparison.failed[system.name]
+
+
+def test_turns_leave_out_the_first_round_and_systems_that_fail() -> None:
+    now = iter(range(100))
+
+    def fail(is_first: bool) -> float:
+        if not is_first:
+            raise RuntimeError("out of memory")
+        return next(now)
+
+    failed: dict[str, str] = {}
+    acts = {"a": lambda is_first: next(now), "b": fail, "c": lambda is_first: next(now)}
+    assert in_turns(acts, 2, failed) == {"a": [3, 5], "c": [4, 6]}
+    assert failed == {"b": "out of memory"}
