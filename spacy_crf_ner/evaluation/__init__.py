@@ -40,15 +40,12 @@ def evaluate(
 
     Args:
         examples: Examples whose `predicted` docs a component that sets `doc.ents` has annotated.
-        model: Name of the pipeline, for a heading.
-        data: Name of the corpus, for a heading.
+        model: Name of the pipeline, for a heading, as `data` is that of the corpus.
         nlp: The pipeline that annotated them. If it has a `crf_ner` component, the result has its
             transitions, and the probabilities of the entities that it missed. If entities of the
             component overlap, they are those in `doc.spans`. None for none of that.
         component: The name of that component; None for the only one.
         training: The result of `read_training_log`.
-        resamples: Number of bootstrap resamples of the docs.
-        seed: The seed of the bootstrap.
 
     Returns:
         Plain JSON:
@@ -122,7 +119,6 @@ def check_gold(examples: Sequence[Example], data: str, key: str | None = None) -
     """Raise InputError if no example has a gold entity.
 
     Args:
-        data: The name of the corpus.
         key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
     """
     if not any(gold_entities(eg.reference, key) for eg in examples):
@@ -144,10 +140,8 @@ def compare(
     """Compare a model with another one, which is the new one, on the same docs.
 
     Args:
-        results: The result of `evaluate` for the old model.
+        results: The result of `evaluate` for the old model, and `other` that for the new one.
         examples: The examples that the old model has annotated.
-        other: The result of `evaluate` for the new model.
-        other_examples: The examples that the new model has annotated.
 
     Returns:
         The results with a "comparison": the "model", its results as "other", the "difference" (from
@@ -164,11 +158,11 @@ def compare(
             "differ. Evaluate both on one corpus."
         )
     labels = _labels([*docs, *others])
-    counts, other_counts = (count_entities(each, labels) for each in (docs, others))
+    old, new = (count_entities(each, labels) for each in (docs, others))
     comparison = {
         "model": other["model"],
         "other": other,
-        "difference": paired_bootstrap(counts, other_counts, labels, resamples, seed),
+        "difference": paired_bootstrap(old, new, labels, resamples, seed),
         "test": "paired bootstrap over docs",
         "resamples": resamples,
     }

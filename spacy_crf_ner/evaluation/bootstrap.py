@@ -22,15 +22,10 @@ MAX_WEIGHTS = 2**22  # in memory at once
 def resample(
     counts: NDArray[np.int64], resamples: int = RESAMPLES, seed: int = 0
 ) -> NDArray[np.float64]:
-    """Draw D docs with replacement, many times, and sum their counts.
+    """Draw D docs with replacement, R times, and sum their counts: (D, ...) to (R, ...).
 
-    Args:
-        counts: (D, ...), D at least 1.
-        seed: The same seed draws the same docs for any counts.
-
-    Returns:
-        (R, ...). The numbers of draws of each doc are multinomial, so a resample is the product of
-        these weights with the counts.
+    The numbers of draws of each doc are multinomial, so a resample is the product of these weights
+    with the counts. The same seed draws the same docs for any counts.
 
     Source: Efron and Tibshirani (1993), chapter 6.
     """
@@ -48,16 +43,13 @@ def resample(
 def confidence_intervals(
     counts: NDArray[np.int64], labels: Sequence[str], resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, Any]:
-    """Compute percentile intervals of precision, recall and F1.
+    """Compute percentile intervals of precision, recall and F1 from counts (D, L, 3).
 
     If all resamples have the same score, such as 0 or 1, the bootstrap cannot see the errors, or
     correct entities, that this sample lacks. Then the interval is Wilson's (see `wilson`), of the
     entities. For F1 it is the interval of correct / (gold or predicted entities), a share J, with
     its ends converted by F1 = 2 J / (1 + J). For a macro mean, the distances of the ends for each
     label are added as independent errors are (Zou and Donner 2008, Statistics in Medicine 27(10)).
-
-    Args:
-        counts: (D, L, 3).
 
     Returns:
         The "level" 0.95, the number of "resamples", and in "micro", "macro" and "per_type" an
@@ -70,8 +62,8 @@ def confidence_intervals(
     return {
         "level": LEVEL,
         "resamples": resamples,
-        "micro": _intervals(scores.micro(sums), lambda i: _share_interval(total.sum(0), i)),
-        "macro": _intervals(scores.macro(sums), lambda i: _mean_interval(present, i)),
+        "micro": _intervals(scores.micro(sums), partial(_share_interval, total.sum(0))),
+        "macro": _intervals(scores.macro(sums), partial(_mean_interval, present)),
         "per_type": {
             label: _intervals(per_type[:, i], partial(_share_interval, total[i]))
             for i, label in enumerate(labels)
@@ -110,14 +102,10 @@ def paired_bootstrap(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Compare two models on the same docs by the paired bootstrap.
+    """Compare an old and a new model on the same docs, from counts (D, L, 3) of each.
 
     Each resample draws the same docs for both (Koehn 2004, EMNLP). It draws docs, not entities,
     because errors in one doc are correlated.
-
-    Args:
-        counts: (D, L, 3) of the old model.
-        others: (D, L, 3) of the new model.
 
     Returns:
         "micro", with all three scores, and "per_type", with F1. Each has its "difference" d (the
@@ -155,9 +143,10 @@ def _compare(found: scores.Floats, drawn: scores.Floats) -> Any:
 
 def _interval(values: NDArray[np.float64]) -> list[float] | None:
     """Return the percentile interval of the values that are not NaN; None without any."""
-    defined = values[~np.isnan(values)]
+    if np.isnan(values).all():
+        return None
     outside = 100 * (1 - LEVEL) / 2
-    return np.percentile(defined, [outside, 100 - outside]).tolist() if len(defined) else None
+    return np.nanpercentile(values, [outside, 100 - outside]).tolist()  # type: ignore[no-any-return]
 
 
 def _intervals(

@@ -145,9 +145,7 @@ def _score(nlp: Language, name: str, examples: Iterable[Example]) -> list[Scored
 def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
     """Compare the confidences of predicted entities with their accuracy.
 
-    Args:
-        docs: The result of `collect_entities`; entities of other components, without a confidence,
-            are ignored.
+    Entities of other components, without a confidence, are ignored.
 
     Returns:
         - "entities": The number E of entities.
@@ -164,7 +162,7 @@ def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
     docs = list(docs)
     p, correct = _judged(docs)
     left_out = sum(ent.confidence is not None for doc in docs for ent in doc.left_out)
-    bin_of = (np.ceil(p * BINS).astype(np.int64) - 1).clip(0, BINS - 1)
+    bin_of = (np.ceil(p * BINS) - 1).clip(0, BINS - 1)
     inside = [bin_of == i for i in range(BINS)]
     bins: list[dict[str, Any]] = [
         {"count": int(i.sum()), "confidence": mean(p[i]), "correct": mean(correct[i])}
@@ -186,26 +184,23 @@ def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
 def precision_at(
     docs: Iterable[DocEntities], thresholds: Sequence[float]
 ) -> list[dict[str, float | None]]:
-    """Compute precision and recall of the entities with a confidence of at least a threshold.
+    """Compute precision and recall of the entities with a confidence of at least each "threshold".
 
-    Args:
-        docs: The result of `collect_entities`; entities without a confidence are ignored.
-
-    Returns:
-        A dict for each "threshold", with "entities", the number of such entities; "precision", the
-        share of them that is correct; "recall", the share of gold entities found; None for a zero
-        denominator.
+    With the number of such "entities"; None for a zero denominator.
     """
     docs = list(docs)
     p, correct = _judged(docs)
     gold = sum(len(doc.gold) for doc in docs)
-    rows: list[dict[str, float | None]] = []
-    for threshold in thresholds:
-        kept = correct[p >= threshold]
-        recall = int(kept.sum()) / gold if gold else None
-        row = {"entities": len(kept), "precision": mean(kept), "recall": recall}
-        rows.append({"threshold": threshold, **row})
-    return rows
+    kept = {threshold: correct[p >= threshold] for threshold in thresholds}
+    return [
+        {
+            "threshold": threshold,
+            "entities": len(each),
+            "precision": mean(each),
+            "recall": int(each.sum()) / gold if gold else None,
+        }
+        for threshold, each in kept.items()
+    ]
 
 
 def _judged(docs: Sequence[DocEntities]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

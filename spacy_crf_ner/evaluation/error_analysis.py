@@ -9,7 +9,7 @@ from spacy.tokens import Doc
 
 from ..pipeline.lookup import recognizer, sets_entities_alone
 from ..pipeline.network import BATCH_SIZE
-from .matching import DocEntities, Entity, Match, span_probabilities
+from .matching import DocEntities, Entity, Match, span_probabilities, without_entities
 
 KINDS = ("wrong type", "wrong boundary", "wrong type and boundary", "missed", "spurious")
 CONTEXT = 60  # characters on either side, at most
@@ -40,8 +40,7 @@ def errors(
     """List the matches whose entities are not equal.
 
     Args:
-        probabilities: The model's probabilities of the missed gold entities of each doc; None if
-            unknown.
+        probabilities: The result of `missed_probabilities`.
 
     Returns:
         The "counts" of each kind, and the "list", each with what is "beside" it, the other entities
@@ -73,15 +72,12 @@ def missed_probabilities(
     keeps the features of earlier components.
 
     Args:
-        name: The name of the component.
         docs: Docs annotated by the pipeline, see `as_left_by`.
-        matches: The matches of each doc.
 
     Returns:
-        For each doc the probabilities of its missed entities; 0 if the tokens or labels of the
-        model do not allow the entity; nothing for a doc that the pipeline failed on. None if other
-        components set entities too: then the preset entities of this component are unknown. Docs
-        are assumed to have none.
+        For each doc the probabilities; 0 if the tokens or labels of the model do not allow the
+        entity; nothing for a doc that the pipeline failed on. None if other components set entities
+        too: then the preset entities of this component are unknown.
     """
     if not sets_entities_alone(nlp, name):
         return None
@@ -96,15 +92,9 @@ def missed_probabilities(
     for start in range(0, len(docs), BATCH_SIZE):  # only these docs are copied at once
         batch = slice(start, start + BATCH_SIZE)
         pairs = zip(docs[batch], missed[batch])
-        bare = [_without_entities(doc) if ents else doc for doc, ents in pairs]
+        bare = [without_entities(doc) if ents else doc for doc, ents in pairs]
         found += span_probabilities(pipe, bare, missed[batch])
     return found
-
-
-def _without_entities(doc: Doc) -> Doc:
-    bare = doc.copy()
-    bare.set_ents([], default="missing")
-    return bare
 
 
 def _kind(g: Entity | None, p: Entity | None) -> str | None:
@@ -123,7 +113,8 @@ def _context(doc: DocEntities, g: Entity | None, p: Entity | None) -> dict[str, 
     before = _last_words(text[max(0, start - CONTEXT - 1) : start])
     after = _last_words(text[end : end + CONTEXT + 1][::-1])[::-1]
     first, last = start - len(before), end + len(after)
-    sides = {"gold": doc.gold, "predicted": sorted(doc.predicted + doc.left_out, key=_place)}
+    predicted = sorted(doc.predicted + doc.left_out, key=lambda ent: ent[:3])
+    sides = {"gold": doc.gold, "predicted": predicted}
     return {
         "gold": g and _dict(g, text),
         "predicted": p and _dict(p, text),
@@ -140,10 +131,6 @@ def _context(doc: DocEntities, g: Entity | None, p: Entity | None) -> dict[str, 
             for side, ents in sides.items()
         },
     }
-
-
-def _place(ent: Entity) -> tuple[int, int, str]:
-    return ent.start, ent.end, ent.label
 
 
 def _last_words(text: str) -> str:

@@ -103,16 +103,17 @@ def without_disabled(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -
     return result
 
 
+def without_entities(doc: Doc) -> Doc:
+    """Copy a doc without its entities, for a component to predict it again."""
+    bare = doc.copy()
+    bare.set_ents([], default="missing")
+    return bare
+
+
 def span_probabilities(
     pipe: "CRFEntityRecognizer", docs: Sequence[Doc], ents: Sequence[Sequence[Entity]]
 ) -> list[dict[Entity, float]]:
-    """Compute the probability that each entity is one of its doc.
-
-    It is 0 if the tokens or labels of the model do not allow the entity.
-
-    Args:
-        ents: The entities of each doc.
-    """
+    """Compute the probability of each entity; 0 if the tokens or labels do not allow it."""
     possible: list[dict[Entity, Span]] = []
     for doc, of_doc in zip(docs, ents, strict=True):
         known = (ent for ent in of_doc if ent.label in pipe.labels)
@@ -149,19 +150,11 @@ def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> list[
 
     Pairs are chosen greedily: the same span first, then most common characters, then the same
     label, then text order. Entities that are left over are matched with None. So equal entities
-    always match.
-
-    Args:
-        gold: Gold entities of the doc, no two with the same span and label.
-        predicted: Predicted entities of the doc, no two with the same span and label.
-
-    Returns:
-        The matches (gold, predicted) in text order; each entity is in exactly one of them.
+    always match. The matches (gold, predicted) are in text order.
     """
-    ranked = sorted(overlaps(gold, predicted), key=_rank)
     chosen: dict[Entity, Entity] = {}
     taken = set()
-    for g, p in ranked:
+    for g, p in sorted(overlaps(gold, predicted), key=_rank):
         if g not in chosen and p not in taken:
             chosen[g] = p
             taken.add(p)
@@ -173,10 +166,7 @@ def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> list[
 def overlaps(
     gold: Sequence[Entity], predicted: Sequence[Entity]
 ) -> Iterator[tuple[Entity, Entity]]:
-    """Find the pairs that share a character, by a sweep over the starts of entities.
-
-    Takes time for each pair, and for sorting the entities.
-    """
+    """Find the pairs that share a character, by a sweep over the starts of entities."""
     both = [(ent, side) for side, ents in enumerate((gold, predicted)) for ent in ents]
     active: tuple[list[Entity], list[Entity]] = ([], [])  # those that have not ended
     for ent, side in sorted(both, key=lambda each: each[0].start):

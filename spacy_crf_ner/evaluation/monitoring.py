@@ -18,7 +18,7 @@ from ..pipeline.checks import check_own_key
 from ..pipeline.lookup import recognizer, recognizer_name, recognizer_names, sets_entities_alone
 from ..pipeline.network import computed_once
 from .guarantees import guarantees
-from .matching import DocEntities, Entity, entity
+from .matching import DocEntities, Entity, entity, without_entities
 from .scores import mean
 
 if TYPE_CHECKING:
@@ -244,10 +244,9 @@ def _set_coverage_found(
     if not sets_entities_alone(nlp, name):
         return None
     # The pipeline has failed on docs without annotation: their labeling is not found.
-    bare = {i: doc.copy() for i, (doc, _) in enumerate(complete) if doc.has_annotation("ENT_IOB")}
-    for doc in bare.values():
-        doc.set_ents([], default="missing")
-    sets = dict(zip(bare, recognizer(nlp, name).prediction_sets(bare.values())))
+    known = [i for i, (doc, _) in enumerate(complete) if doc.has_annotation("ENT_IOB")]
+    bare = [without_entities(complete[i][0]) for i in known]
+    sets = dict(zip(known, recognizer(nlp, name).prediction_sets(bare)))
     return mean(
         [
             any({*map(entity, each.ents)} == {*gold.gold} for each in sets.get(i, ()))

@@ -67,8 +67,8 @@ def mean(values: Sequence[Any] | NDArray[Any]) -> float | None:
 def score_matchings(docs: Sequence[DocEntities], labels: Sequence[str]) -> dict[str, Any]:
     """Compute precision, recall and F1 under four matching rules, with nervaluate.
 
-    nervaluate matches in text order. For the scores of a label, it uses only entities of this
-    label. It ignores overlaps of less than a hundredth of the gold entity.
+    nervaluate matches in text order; for a label, only entities of this label. It ignores overlaps
+    of less than a hundredth of the gold entity.
 
     Each result has "micro", "macro" (the mean over labels) and "per_type", by label. Each of these
     has "precision", "recall" and "f1", None if undefined, the numbers of "gold" and "predicted"

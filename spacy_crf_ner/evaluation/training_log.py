@@ -9,6 +9,7 @@ from typing import Any
 
 from ..input_error import InputError
 
+UNREADABLE = (ValueError, TypeError)
 RULE = re.compile(r"-+(  -+)+\s*")  # the line below the header of the table
 
 
@@ -50,14 +51,7 @@ def _json_rows(path: Path, lines: Sequence[str]) -> list[dict[str, Any]]:
             score = None if logged["score"] is None else 100 * float(logged["score"])
             scores = {**logged["scores"], "score": score}
             rows.append(_row(logged["epoch"], logged["step"], logged["losses"], scores))
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            ArithmeticError,
-            RecursionError,
-        ) as error:
+        except (*UNREADABLE, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
             expected = "a JSON object with epoch, step, losses, scores and score"
             raise _unreadable(path, i, line, expected) from error
     return rows
@@ -82,7 +76,7 @@ def _table_rows(path: Path, lines: Sequence[str]) -> list[dict[str, Any]]:
         try:
             epoch, step = map(int, fields[:2])
             row = dict(zip(names[2:], map(float, fields[2:]), strict=True))
-        except ValueError as error:
+        except UNREADABLE as error:
             raise _unreadable(path, i, line, f"{len(names)} columns of numbers") from error
         losses = {name[5:]: row.pop(name) for name in names if name.startswith("loss ")}
         if "score" in row:

@@ -60,21 +60,13 @@ def calibration_of(pipe: Component) -> str:
 
 
 class Scored(NamedTuple):
-    """A batch of examples, with what the network of a pipeline computes for their predicted docs.
-
-    Attributes:
-        encoding: How the pipeline writes entities as tags.
-        examples: The examples.
-        potentials: The potentials of their predicted docs, not yet divided by a temperature.
-        overwrite: Whether preset entities of the docs are ignored.
-        excluded: The labels that the pipeline does not predict.
-    """
+    """A batch of examples, and what the network of a pipeline computes for their predicted docs."""
 
     encoding: Encoding
     examples: Sequence[Example]
-    potentials: crf.Chain
-    overwrite: bool
-    excluded: Collection[str]
+    potentials: crf.Chain  # not yet divided by a temperature
+    overwrite: bool  # whether preset entities of the docs are ignored
+    excluded: Collection[str]  # the labels that the pipeline does not predict
 
     def likelihood(self) -> Batch:
         """Return the potentials of legal tag sequences, and the gold and ambiguous tags."""
@@ -100,15 +92,13 @@ class Scored(NamedTuple):
 
 
 def score_examples(pipe: Component, examples: Sequence[Example]) -> list[Scored]:
-    """Compute the potentials of the predicted docs of examples, in batches.
-
-    Raises:
-        InputError: For docs that the component cannot read.
-    """
-    batches = (examples[i : i + BATCH_SIZE] for i in range(0, len(examples), BATCH_SIZE))
-    found = ((batch, pipe.potentials([eg.predicted for eg in batch])) for batch in batches)
-    settings = pipe.overwrite, pipe.excluded
-    return [Scored(pipe.encoding, batch, potentials, *settings) for batch, potentials in found]
+    """Compute the potentials of the predicted docs of examples, in batches."""
+    found = []
+    for i in range(0, len(examples), BATCH_SIZE):
+        batch = examples[i : i + BATCH_SIZE]
+        potentials = pipe.potentials([eg.predicted for eg in batch])
+        found.append(Scored(pipe.encoding, batch, potentials, pipe.overwrite, pipe.excluded))
+    return found
 
 
 def fit_temperature(
@@ -157,16 +147,7 @@ def fit_platt_scaling(
     It is fitted to all spans with a posterior of at least 0.02, at the temperature, whose tokens
     and label are annotated; so fit the temperature first. A prior keeps a few spans from changing
     much, and below 200 entities the slope is at most 1. Warns if spans with a higher posterior are
-    less often entities.
-
-    Args:
-        examples: Examples that were not used for training. The components before this one must have
-            processed their `predicted` docs.
-        more: Examples with what other pipelines have computed.
-
-    Raises:
-        InputError: If no example has an entity of a label that is predicted, for gold entities that
-            cannot be learned, and for docs that the component cannot read.
+    less often entities. Arguments and errors are those of `fit_temperature`.
     """
     examples = list(examples)
     validate_examples(examples, "CRFEntityRecognizer.fit_platt_scaling")
@@ -190,9 +171,6 @@ def fit_f_score_threshold(pipe: Component, docs: Iterable[Doc], beta: float = 1.
     Args:
         docs: Docs such as those to annotate, which the components before this one have processed.
         beta: Recall is beta times as important as precision.
-
-    Returns:
-        The threshold, 0.01 to 0.99; see `best_threshold`.
 
     Raises:
         InputError: If beta is not over 0, if no span of the docs has a probability of at least
@@ -223,10 +201,6 @@ def log_likelihoods(pipe: Component, examples: Iterable[Example]) -> list[float]
 
     It sums over all tags of tokens without annotation, given that there is no entity of a label
     that is not predicted. With a gold entity of such a label it is below -1e20.
-
-    Raises:
-        InputError: For gold entities that cannot be learned, and for docs that the component cannot
-            read.
     """
     batches = score_examples(pipe, list(examples))
     return [p for batch in batches for p in batch.log_likelihoods(pipe.temperature)]

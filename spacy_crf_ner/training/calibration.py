@@ -48,15 +48,16 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
 
     def before_to_disk(nlp: Language) -> Language:
         nonlocal chosen
-        if chosen is not None:
-            _fit(nlp, chosen, fitted)
-            return nlp
-        names = [*_calibrated(nlp)]
-        examples = _read_dev(nlp) if names else []
-        for name in names:  # the best pipeline may be that of the first evaluation
-            recognizer(nlp, name).seen_texts.remember("dev", (eg.text for eg in examples))
-        chosen = {name: _choose(nlp, name, examples, max_words) for name in names}
-        _fit(nlp, chosen, fitted, is_first=True)
+        is_first = chosen is None
+        if chosen is None:
+            names = [*_calibrated(nlp)]
+            examples = _read_dev(nlp) if names else []
+            for name in names:  # the best pipeline may be that of the first evaluation
+                recognizer(nlp, name).seen_texts.remember("dev", (eg.text for eg in examples))
+            chosen = {name: _choose(nlp, name, examples, max_words) for name in names}
+        for name, kept in chosen.items():
+            if kept:
+                fitted[name] = _fit(nlp, name, kept, fitted.get(name, ("", {})), is_first)
         return nlp
 
     return before_to_disk
@@ -118,49 +119,38 @@ def _choose(nlp: Language, name: str, examples: Sequence[Example], words: int) -
 
 
 def _fit(
-    nlp: Language,
-    chosen: dict[str, list[Example]],
-    fitted: dict[str, Fitted],
-    is_first: bool = False,
-) -> None:
-    """Calibrate components, unless their weights are those of the last time.
+    nlp: Language, name: str, examples: Sequence[Example], last: Fitted, is_first: bool
+) -> Fitted:
+    """Calibrate a component, unless its weights are those of the last time; return what was fitted.
 
-    Args:
-        fitted: What was found then, by component.
-        is_first: Whether to keep warnings out of the log.
+    The first time, warnings are kept out of the log.
     """
-    for name, examples in chosen.items():
-        if not examples:
-            continue
-        pipe = recognizer(nlp, name)
-        models = [getattr(each, "model", None) for each in read_components(nlp, name).values()]
-        digest = weights_digest(each for each in models if isinstance(each, Model))
-        then, found = fitted.get(name, ("", {}))
-        forget_calibration(pipe)  # it was fitted to the weights of an earlier save
-        if then == digest:
-            for each, value in found.items():
-                setattr(pipe, each, value)
-            continue
-        try:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                read = run_upstream(nlp, name, examples)
-                with computed_once(pipe):
-                    pipe.fit_temperature(read)
-                    pipe.fit_platt_scaling(read)
-            problems = list(dict.fromkeys(f"{each.message}" for each in caught))
-            n = pipe.calibrated_on or 0
-            if n != found.get("calibrated_on"):
-                _tell(name, n)
-            # The same weights may be saved again after the first time: then with the warnings.
-            fitted[name] = (
-                "" if is_first else digest,
-                {each: getattr(pipe, each) for each in FITS},
-            )
-        except InputError as problem:  # a training that diverged is saved too
-            problems = [f"[{name}] calibration failed: {problem}"]
-        for each in () if is_first else problems:
-            logger.warning(each)
+    pipe = recognizer(nlp, name)
+    models = [getattr(each, "model", None) for each in read_components(nlp, name).values()]
+    digest = weights_digest(each for each in models if isinstance(each, Model))
+    then, found = last
+    forget_calibration(pipe)  # it was fitted to the weights of an earlier save
+    if then == digest:
+        for each, value in found.items():
+            setattr(pipe, each, value)
+        return last
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            read = run_upstream(nlp, name, examples)
+            with computed_once(pipe):
+                pipe.fit_temperature(read)
+                pipe.fit_platt_scaling(read)
+        problems = list(dict.fromkeys(f"{each.message}" for each in caught))
+        if pipe.calibrated_on != found.get("calibrated_on"):
+            _tell(name, pipe.calibrated_on or 0)
+        # The same weights may be saved again after the first time: then with the warnings.
+        last = "" if is_first else digest, {each: getattr(pipe, each) for each in FITS}
+    except InputError as problem:  # a training that diverged is saved too
+        problems = [f"[{name}] calibration failed: {problem}"]
+    for each in () if is_first else problems:
+        logger.warning(each)
+    return last
 
 
 def _tell(name: str, entities: int) -> None:
