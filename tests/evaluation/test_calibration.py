@@ -67,11 +67,21 @@ def learned(decoder: str = "crf", steps: int = 40, **config: Any) -> Language:
 
 @pytest.fixture(scope="module")
 def folder(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained pipeline, `model`, and gold docs, `dev.spacy`; not to be changed."""
+    """Pipelines, of which `model` is trained, gold docs, `dev.spacy`, and bad input; not to be
+    changed.
+    """
     root = tmp_path_factory.mktemp("calibration")
     shutil.copytree(shared("calibration", learned), root / "model")
     docs = [eg.reference for eg in make_examples(spacy.blank("en"), NOISY)]
     DocBin(docs=docs).to_disk(root / "dev.spacy")
+    DocBin(docs=[spacy.blank("en")("Anna saw Bonn")]).to_disk(root / "bare.spacy")
+    (root / "words.txt").write_text("Anna saw Bonn")
+    (root / "empty.txt").write_text("  \n\n")
+    none, two = spacy.blank("en"), spacy.load(root / "model")
+    none.add_pipe("sentencizer")
+    two.add_pipe("crf_ner", name="second", source=spacy.load(root / "model"), first=True)
+    none.to_disk(root / "sentencizer")
+    two.to_disk(root / "two")
     return root
 
 
@@ -184,34 +194,6 @@ def test_reliability_skips_entities_without_gold_or_confidence() -> None:
     assert nothing["ece"] is nothing["brier"] is None
     (row,) = precision_at(collect_entities(judged([0.9], [None])), [0.5])
     assert (row["entities"], row["precision"], row["recall"]) == (0, None, None)
-
-
-def test_reliability_entity_is_correct_despite_other_gold_tokens() -> None:
-    nlp = spacy.blank("en")
-    predicted = Doc(nlp.vocab, words=["in", "New", "York", "City"])
-    gold = Doc(nlp.vocab, words=["in", "New York", "City"])
-    predicted.set_ents([Span(predicted, 1, 4, "GPE")], default="outside")
-    gold.set_ents([Span(gold, 1, 3, "GPE")], default="outside")
-    predicted.ents[0]._.confidence = 0.5
-    found = measured([Example(predicted, gold)])
-    assert (found["entities"], found["brier"]) == (1, 0.25)
-    predicted.set_ents([Span(predicted, 2, 4, "GPE")], default="outside")
-    predicted.ents[0]._.confidence = 0.9
-    assert measured([Example(predicted, gold)])["brier"] == pytest.approx(0.81)
-
-
-def test_reliability_entity_not_aligned_with_gold_is_wrong() -> None:
-    nlp = spacy.blank("en")
-    predicted = Doc(nlp.vocab, words=["Old", "Yorkers"], spaces=[True, False])
-    gold = Doc(nlp.vocab, words=["Old", "York", "ers"], spaces=[True, False, False])
-    gold.set_ents([Span(gold, 0, 1, "A"), Span(gold, 1, 2, "A")], default="outside")
-    predicted.set_ents([Span(predicted, i, i + 1, "A") for i in (0, 1)], default="outside")
-    for ent in predicted.ents:
-        ent._.confidence = 0.9
-    found = measured([Example(predicted, gold)])
-    assert (found["entities"], found["left_out"]) == (2, 0)
-    (row,) = precision_at(collect_entities([Example(predicted, gold)]), [0.5])
-    assert (row["precision"], row["recall"]) == (0.5, 0.5)
 
 
 def test_precision_at_thresholds_equals_plain_loops(
@@ -392,17 +374,13 @@ def test_fits_to_no_entity_of_a_predicted_label_raise_and_change_nothing(
         with pytest.raises(InputError, match=r"expected examples with .*, got 1 without"):
             fit(make_examples(nlp, [sentence]))
     assert not is_calibrated(pipe) and pipe.calibrated_on is None
+    pipe.temperature = 2.5
+    with pytest.raises(InputError, match="annotated entities, got 1 without"):
+        calibrate(nlp, make_examples(nlp, [sentence]))
+    assert pipe.temperature == 2.5
 
 
 # The pipeline
-
-
-def test_calibrate_docs_without_entities_raises(nlp: Language) -> None:
-    pipe = nlp.get_pipe("crf_ner")
-    pipe.temperature = 2.5
-    with pytest.raises(InputError, match="annotated entities, got 2 without"):
-        calibrate(nlp, make_examples(nlp, [("Anna came", []), ("Bob left", [])]))
-    assert pipe.temperature == 2.5
 
 
 def test_calibrate_lowers_confidences_of_overconfident_model(nlp: Language) -> None:
@@ -534,14 +512,6 @@ def test_commands_say_on_how_many_entities_a_pipeline_is_calibrated(
     assert "[crf_ner] Labels: LOC, PER" in result.output.splitlines()
 
 
-@pytest.mark.parametrize("folds", [["--folds", 5], ["--folds", 1, "--train", "dev.spacy"]])
-def test_calibrate_command_folds_without_training_data_prints_error(
-    folds: list[Any], folder: Path, tmp_path: Path
-) -> None:
-    code, output = run(folder / "model", folder / "dev.spacy", tmp_path / "out", *folds)
-    assert code == 1 and "Error: --folds: expected 2 or more, with --train, got" in output
-
-
 def test_calibrate_command_folds_trains_on_the_other_folds(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -634,37 +604,6 @@ def test_calibrate_command_fits_threshold_to_given_texts(folder: Path, tmp_path:
     assert whole.fit_f_score_threshold([doc]) == pytest.approx(saved) != new.f_score_threshold
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (["--texts", "new.txt"], "--texts: expected --f-beta with it, got none"),
-        (["--texts", "no.txt", "--f-beta", 1], "no.txt"),
-        (["--texts", "empty.txt", "--f-beta", 1], "probable entities that are not preset"),
-    ],
-)
-def test_calibrate_command_unusable_texts_print_error(
-    options: list[Any],
-    message: str,
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("new.txt").write_text("Anna saw Bonn")
-    Path("empty.txt").write_text("  \n\n")
-    code, output = run(folder / "model", folder / "dev.spacy", tmp_path / "out", *options)
-    assert code == 1 and message in " ".join(output.split())
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("beta", ["0", "nan", "inf"])
-def test_calibrate_command_invalid_f_beta_prints_error(
-    beta: str, folder: Path, tmp_path: Path
-) -> None:
-    code, output = run(folder / "model", folder / "dev.spacy", tmp_path / "out", "--f-beta", beta)
-    assert code == 1 and "f_beta: expected a number over 0, got" in output
-
-
 @pytest.mark.parametrize("beta, expected", [(1.0, 0.5), (2.0, 0.2)])
 def test_calibrate_f_beta_of_perfect_model_gives_known_threshold(
     beta: float, expected: float, nlp: Language
@@ -684,12 +623,7 @@ def test_the_f_score_counts_preset_entities(nlp: Language) -> None:
     assert calibrate(nlp, examples)["before"]["f_beta"] == 1.0
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-
-
-def test_calibrate_command_changes_only_temperature_of_pipeline(
+def test_calibrate_command_changes_only_what_is_fitted(
     tiny_transformer: str, tmp_path: Path
 ) -> None:
     nlp = listening("transformer", tiny_transformer=tiny_transformer)
@@ -701,7 +635,14 @@ def test_calibrate_command_changes_only_temperature_of_pipeline(
     arguments = (tmp_path / "model", tmp_path / "dev.spacy", tmp_path / "out")
     code, output = run(*arguments, "--dtype", "fp32")
     assert code == 0, output
-    before, after = files(tmp_path / "same"), files(tmp_path / "out")
+    before, after = (
+        {
+            str(path.relative_to(root)): path.read_bytes()
+            for path in root.rglob("*")
+            if path.is_file()
+        }
+        for root in (tmp_path / "same", tmp_path / "out")
+    )
     assert before.keys() == after.keys()
     changed = {name for name in before if before[name] != after[name]}
     assert changed <= {"config.cfg", *(str(Path("crf_ner") / x) for x in ("cfg", "digests.json"))}
@@ -729,77 +670,43 @@ def test_calibrate_with_failing_docs_keeps_entities_aligned(nlp: Language) -> No
     assert found["before"]["recall"] < expected["before"]["recall"]  # gold of docs that failed
 
 
-def test_calibrate_command_accepts_empty_output_folder(folder: Path, tmp_path: Path) -> None:
-    code, output = run(folder / "model", folder / "dev.spacy", tmp_path)
-    assert code == 0, output
-    assert (tmp_path / "meta.json").exists()
-
-
-def mistake(case: str, folder: Path, tmp_path: Path) -> tuple[list[Any], str]:
-    """Arguments of the command with an error, and the expected message."""
-    model, dev, out = folder / "model", folder / "dev.spacy", tmp_path / "out"
-    if case == "no component":
-        nlp = spacy.blank("en")
-        nlp.add_pipe("sentencizer")
-        nlp.to_disk(tmp_path / "model")
-        return [tmp_path / "model", dev, out], "a crf_ner component, got one with ['sentencizer']"
-    if case == "several components":
-        nlp = spacy.load(model)
-        nlp.add_pipe("crf_ner", name="second", source=spacy.load(model))
-        nlp.to_disk(tmp_path / "model")
-        return [tmp_path / "model", dev, out], "expected one of ['crf_ner', 'second'], got none"
-    if case == "unknown component":
-        arguments = [model, dev, out, "--component", "ner"]
-        return arguments, "component: expected one of ['crf_ner'], got ner"
-    if case == "missing model":
-        return [tmp_path / "missing", dev, out], "missing"
-    if case == "missing corpus":
-        return [model, tmp_path / "missing.spacy", out], "missing.spacy"
-    if case == "no annotation":
-        docs = [spacy.blank("en")("Anna saw Bonn")]
-        DocBin(docs=docs).to_disk(tmp_path / "bare.spacy")
-        return [model, tmp_path / "bare.spacy", out], "expected examples with annotated entities"
-    if case == "full folder":
-        (tmp_path / "full").mkdir()
-        (tmp_path / "full" / "file").touch()
-        return [model, dev, tmp_path / "full"], "full: expected a new or an empty folder"
-    assert case == "file"
-    (tmp_path / "file").touch()
-    return [model, dev, tmp_path / "file"], "file: expected a new or an empty folder"
-
-
 @pytest.mark.parametrize(
-    "case",
+    "arguments, says",
     [
-        "no component",
-        "several components",
-        "unknown component",
-        "missing model",
-        "missing corpus",
-        "no annotation",
-        "full folder",
-        "file",
+        ("sentencizer dev.spacy OUT", "a crf_ner component, got one with ['sentencizer']"),
+        ("two dev.spacy OUT", "expected one of ['second', 'crf_ner'], got none"),
+        ("model dev.spacy OUT --component ner", "component: expected one of ['crf_ner'], got ner"),
+        ("missing dev.spacy OUT", "missing"),
+        ("model missing.spacy OUT", "missing.spacy"),
+        ("model bare.spacy OUT", "expected examples with annotated entities"),
+        ("model dev.spacy FULL", "expected a new or an empty folder"),
+        ("model dev.spacy FULL/file", "file: expected a new or an empty folder"),
+        ("model dev.spacy OUT --folds 5", "--folds: expected 2 or more, with --train, got"),
+        ("model dev.spacy OUT --folds 1 --train dev.spacy", "--folds: expected 2 or more, with"),
+        ("model dev.spacy OUT --f-beta 0", "f_beta: expected a number over 0, got"),
+        ("model dev.spacy OUT --f-beta nan", "f_beta: expected a number over 0, got"),
+        ("model dev.spacy OUT --texts words.txt", "--texts: expected --f-beta with it, got none"),
+        ("model dev.spacy OUT --f-beta 1 --texts no.txt", "no.txt"),
+        ("model dev.spacy OUT --f-beta 1 --texts empty.txt", "probable entities that are not"),
     ],
 )
 def test_calibrate_command_bad_argument_prints_one_line_error(
-    case: str, folder: Path, tmp_path: Path
+    arguments: str, says: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments, says = mistake(case, folder, tmp_path)
-    before = sorted(tmp_path.rglob("*"))
-    code, output = run(*arguments)
-    assert code == 1
+    monkeypatch.chdir(folder)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    paths = arguments.replace("OUT", str(tmp_path / "out")).replace("FULL", str(tmp_path / "full"))
+    code, output = run(*paths.split())
+    assert code == 1 and "Traceback" not in output
     (error,) = [line for line in output.splitlines() if line.startswith("Error: ")]
     assert says in error
-    assert "Traceback" not in output
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "full", tmp_path / "full" / "file"]
 
 
 def test_calibrate_command_component_option_selects_component(folder: Path, tmp_path: Path) -> None:
-    nlp = spacy.load(folder / "model")
-    nlp.add_pipe("crf_ner", name="second", source=spacy.load(folder / "model"), first=True)
-    nlp.to_disk(tmp_path / "model")
-    arguments = (tmp_path / "model", folder / "dev.spacy", tmp_path / "out")
+    arguments = (folder / "two", folder / "dev.spacy", tmp_path)  # an empty folder is accepted
     code, output = run(*arguments, "--component", "second")
     assert code == 0, output
-    pipe = spacy.load(tmp_path / "out").get_pipe
+    pipe = spacy.load(tmp_path).get_pipe
     assert pipe("crf_ner").temperature == 1.0 < pipe("second").temperature

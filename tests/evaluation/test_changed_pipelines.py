@@ -64,6 +64,12 @@ def add_tagger(nlp: Language) -> None:
     tagger.initialize(lambda: [Example.from_dict(nlp.make_doc("Tim"), {"tags": ["X"]})], nlp=nlp)
 
 
+def change_weights(model: Any) -> None:
+    node = next(node for node in model.walk() if node.param_names)
+    name = node.param_names[0]
+    node.set_param(name, node.get_param(name) + 1e-3)
+
+
 def set_dtype(nlp: Language) -> None:
     shims = [shim for node in model_layers(recognizer(nlp)) for shim in node.shims]
     next(each for each in shims if hasattr(each, "set_dtype")).set_dtype("bf16")
@@ -103,6 +109,26 @@ CHANGES: dict[str, tuple[Callable[[Language], Any], Callable[[Language], Any], s
         lambda nlp: setattr(nlp, "tokenizer", Splitter(nlp.vocab)),
         lambda nlp: setattr(nlp.tokenizer, "mark", "-"),
         "got other weights, tokenizer",
+    ),
+    "a special case of the tokenizer": (
+        nothing,
+        lambda nlp: nlp.tokenizer.add_special_case("Tims", [{"ORTH": "Tim"}, {"ORTH": "s"}]),
+        "got other weights, tokenizer",
+    ),
+    "a component more": (
+        nothing,
+        lambda nlp: nlp.add_pipe("entity_ruler", first=True),
+        "got other weights, tokenizer or earlier components",
+    ),
+    "a component that is disabled": (
+        lambda nlp: nlp.add_pipe("sentencizer", first=True),
+        lambda nlp: nlp.disable_pipe("sentencizer"),
+        "got other weights, tokenizer or earlier components",
+    ),
+    "weights of an earlier component": (
+        add_tagger,
+        lambda nlp: change_weights(nlp.get_pipe("tagger").model),  # type: ignore[attr-defined]
+        "got other weights",
     ),
     "another function under the same name": (
         lambda nlp: nlp.add_pipe("test_first", "x", before="crf_ner"),

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from spacy.tokens import Doc, Span, SpanGroup
 from spacy.training import Example
 
 from helpers import Span as Offsets
+from html_pages import Page
 from spacy_crf_ner.evaluation import evaluate
 from spacy_crf_ner.report.html import comparison_page, report_page
 from spacy_crf_ner.report.markdown import markdown
@@ -21,38 +21,6 @@ DASH = "\N{EN DASH}"
 WORDS = ["the", "king", "of", "France", "met", "University", "of", "Oslo", "president"]
 GOLD = [(0, 4, "PER"), (1, 2, "PER"), (3, 4, "LOC"), (5, 9, "PER"), (7, 8, "LOC")]
 PREDICTED = [(0, 4, "PER"), (3, 4, "ORG"), (5, 8, "ORG"), (7, 8, "LOC")]
-
-
-class Page(HTMLParser):
-    """What a browser would see: the elements, and each text with the style of its element."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.elements: list[str] = []
-        self.classes: list[tuple[str, Any]] = []
-        self.rows: list[list[str]] = []
-        self.shown: list[tuple[str, str]] = []  # text, style of its element
-        self.text, self.style, self.inside = "", "", False
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.elements.append(tag)
-        self.classes.append((tag, dict(attrs).get("class")))
-        self.style = dict(attrs).get("style") or ""
-        if tag == "tr":
-            self.rows.append([])
-        if tag in {"td", "th"}:
-            self.rows[-1].append("")
-            self.inside = True
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = self.inside and tag not in {"td", "th"}
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-        self.shown.append((data.strip(), self.style))
-        if self.inside:
-            self.rows[-1][-1] = (self.rows[-1][-1] + data).strip()
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +92,8 @@ def test_errors_of_nested_entities_are_listed(figures: dict[str, Any]) -> None:
     assert re.search(r"\| missed \| 0\.\d{3} \| king \(PER\) \| . \| the <b>king</b> of", text)
     assert f"| missed | 1 | {100 / 3:.1f} |" in text
     page = Page(report_page(figures))
-    assert page.elements.count("article") == 3
-    assert page.elements.count("mark") > 5
+    assert page.tags.count("article") == 3
+    assert page.tags.count("mark") > 5
 
 
 def test_markdown_of_flat_entities_has_no_nesting_table(nlp: Language) -> None:
@@ -143,18 +111,19 @@ def test_comparison_page_draws_overlapping_entities_below_text(nlp: Language) ->
     other = example(nlp, WORDS, GOLD, PREDICTED)
     html = comparison_page([same, other], "Test", "sc")
     page = Page(html)
-    assert [c for tag, c in page.classes if tag == "article"] == [None, "differs"]
-    assert ("main", "documents overlapping") in page.classes
+    assert [each.get("class") for each in page.all("article")] == [None, "differs"]
+    assert page.all("main") == [{"class": "documents overlapping"}]
     assert "6 gold entities, 5 predicted, 3 of them equal" in page.text
-    shown = [text for text, _ in page.shown]
+    shown = [text.strip() for _, text in page.words]
     assert [shown.count(label) for label in ("PER", "LOC", "GPE", "ORG")] == [3, 2, 1, 0]
     for label in ("GPE 0.900", "PER 0.900", "ORG 0.800", "ORG 0.700", "LOC 0.600"):
         assert shown.count(label) == 1
     # Gold stands above predicted, and a label has one color on both sides.
     gold, predicted = (html.index(f">{side}</p>") for side in ("Gold", "Predicted"))
     assert gold < html.index("GPE") < predicted < html.index("GPE 0.900")
-    styles = {text: style for text, style in page.shown}
-    colors = {label: styles[label].split(";")[0] for label in ("PER", "PER 0.900", "LOC", "GPE")}
+    colors = {
+        label: page.styles[label].split(";")[0] for label in ("PER", "PER 0.900", "LOC", "GPE")
+    }
     assert colors["PER"] == colors["PER 0.900"] and len({*colors.values()}) == 3
     # A nested entity is below the entity that holds it.
     assert html.index("top: 40px") < html.index("top: 57px")
@@ -167,20 +136,20 @@ def test_comparison_page_escapes_texts_and_labels(nlp: Language) -> None:
         nlp, [evil, "<u>", "&amp;", "{x}"], [(0, 2, label), (0, 1, label)], [(0, 1, label)]
     )
     page = Page(comparison_page([eg], "<s>title</s>", "sc"))
-    assert not {"b", "i", "u", "s", "script"} & {*page.elements}
-    shown = [text for text, _ in page.shown]
+    assert not {"b", "i", "u", "s", "script"} & {*page.tags}
+    shown = [text.strip() for _, text in page.words]
     assert page.text.count(evil) == page.text.count("<u>") == page.text.count("{x}") == 2
     assert page.text.count("&amp;") == 2
     assert (shown.count(label), shown.count(f"{label} 0.900")) == (2, 1)
     assert "<s>title</s>" in page.text
     # No value ends an attribute.
-    assert all("onclick" not in style for _, style in page.shown)
+    assert not any("onclick" in f"{each}" for _, each in page.elements)
 
 
 def test_docs_without_entities_have_a_page(nlp: Language) -> None:
     bare = Example(Doc(nlp.vocab, words=["a"]), Doc(nlp.vocab, words=["a"]))
     page = Page(comparison_page([bare], "Test", "sc"))
-    assert ("article", "differs") not in page.classes
+    assert page.all("article") == [{}]
     assert "0 gold entities" in page.text
 
 
