@@ -1,4 +1,4 @@
-"""Evaluation: figures against seqeval, nervaluate, spaCy, and all resamples enumerated."""
+"""Evaluation: figures against seqeval, spaCy, and all resamples enumerated."""
 
 import io
 import json
@@ -10,14 +10,11 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
-import nervaluate
 import numpy as np
 import pytest
-import seqeval.metrics
 import spacy
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
 from seqeval.metrics.v1 import precision_recall_fscore_support
 from seqeval.scheme import BILOU, IOB2
 from spacy.language import Language
@@ -31,7 +28,7 @@ from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.evaluation import check_gold, compare, evaluate, read_training_log
 from spacy_crf_ner.evaluation.bootstrap import confidence_intervals, paired_bootstrap, wilson
 from spacy_crf_ner.evaluation.error_analysis import CONTEXT, missed_probabilities
-from spacy_crf_ner.evaluation.matching import Entity, Match, match_entities
+from spacy_crf_ner.evaluation.matching import Entity, Match
 from spacy_crf_ner.evaluation.scores import by_label
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 
@@ -155,42 +152,6 @@ def test_strict_figures_equal_seqeval(groups: Groups, scheme: Any, prefixes: str
     assert undefined > 20
 
 
-def test_strict_scores_match_conlleval(drawn: list[Drawn]) -> None:
-    # Without a scheme, seqeval follows the script conlleval.
-    gold, predicted = ([write("bio", len(each[0]), each[i]) for each in drawn] for i in (1, 2))
-    micro = measure(drawn)["matching"]["strict"]["micro"]
-    assert micro["precision"] == pytest.approx(seqeval.metrics.precision_score(gold, predicted))
-    assert micro["recall"] == pytest.approx(seqeval.metrics.recall_score(gold, predicted))
-    assert micro["f1"] == pytest.approx(seqeval.metrics.f1_score(gold, predicted))
-    assert 0.3 < micro["f1"] < 0.8
-
-
-def by_character(words: Sequence[str], spans: Sequence[Offsets]) -> list[str]:
-    """Tags of characters instead of tokens."""
-    doc = doc_of(words, spans)
-    ents = [(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents]
-    return write("bio", len(doc.text), ents)
-
-
-def test_four_matchings_equal_nervaluate(groups: Groups) -> None:
-    for pairs, matching in groups:
-        gold, predicted = ([by_character(each[0], each[i]) for each in pairs] for i in (1, 2))
-        expected = nervaluate.Evaluator(gold, predicted, list(LABELS), loader="list").evaluate()
-        for name, found in matching.items():
-            theirs = "ent_type" if name == "type" else name
-            rows = {"micro": (found["micro"], expected["overall"][theirs])}
-            for label, row in found["per_type"].items():
-                rows[label] = (row, expected["entities"][label][theirs])
-            for row, result in rows.values():
-                assert [row[figure] or 0.0 for figure in FIGURES] == pytest.approx(
-                    [result.precision, result.recall, result.f1], abs=1e-9
-                )
-                assert (row["gold"], row["predicted"]) == (result.possible, result.actual)
-            for figure in FIGURES:
-                values = [row[figure] or 0.0 for row in found["per_type"].values()]
-                assert found["macro"][figure] == pytest.approx(sum(values) / len(values))
-
-
 def test_four_matchings_match_manual_calculation() -> None:
     words = list("abcdefgh")
     gold = [(0, 2, "A"), (2, 3, "B"), (4, 6, "A"), (7, 8, "B")]
@@ -198,14 +159,12 @@ def test_four_matchings_match_manual_calculation() -> None:
     found = evaluate([example(words, gold, predicted)], resamples=2)["matching"]
     points = {name: found[name]["micro"]["correct"] for name in found}
     assert points == {"strict": 1.0, "exact": 2.0, "partial": 2.5, "type": 2.0}
-    assert found["strict"]["per_type"]["A"] == {
-        "precision": pytest.approx(1 / 3),
-        "recall": 0.5,
-        "f1": pytest.approx(0.4),
-        "gold": 2,
-        "predicted": 3,
-        "correct": 1.0,
-    }
+    by_label = {"precision": pytest.approx(1 / 3), "recall": 0.5, "f1": pytest.approx(0.4)}
+    counts = {"gold": 2, "predicted": 3, "correct": 1.0}
+    assert found["strict"]["per_type"]["A"] == {**by_label, **counts}
+    for name, of_a in (("exact", 1.0), ("partial", 1.5), ("type", 2.0)):  # among those of A alone
+        assert found[name]["per_type"]["A"]["correct"] == of_a
+    assert found["type"]["macro"]["recall"] == pytest.approx((2 / 2 + 0 / 2) / 2)
 
 
 def test_evaluate_without_predicted_or_gold_entities_gives_none() -> None:
@@ -297,10 +256,15 @@ def test_evaluate_counts_same_entities_in_all_parts() -> None:
     assert (row["precision"], row["recall"]) == (micro["precision"], micro["recall"])
 
 
-def test_evaluate_docs_with_different_texts_raises() -> None:
+def test_evaluate_and_compare_different_docs_raise() -> None:
     eg = Example(doc_of(["ab"], []), doc_of(["a", "b"], []))
     with pytest.raises(ValueError, match=r"doc 1: .* with the same text"):
         evaluate([example(["a"], [], []), eg])
+    one, two = [example(["a"], [], [])], [example(["b"], [], [])]
+    figures = evaluate(one, resamples=2)
+    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
+    with pytest.raises(ValueError, match="expected two models on the same gold docs"):
+        compare(figures, one, figures, two)
 
 
 def test_evaluate_docs_without_annotation_raises() -> None:
@@ -320,11 +284,6 @@ def test_evaluate_without_nervaluate_error_names_extra(
     monkeypatch.setitem(sys.modules, "nervaluate", None)
     with pytest.raises(ValueError, match=r'pip install "spacy-crf-ner\[report\]"'):
         evaluate([example(["a"], [(0, 1, "A")], [])])
-
-
-def test_the_figures_are_plain_json(drawn: list[Drawn]) -> None:
-    found = measure(drawn[:30])
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
 # The bootstrap. Counts of a doc by label: (correct, predicted, gold).
@@ -364,34 +323,24 @@ def test_confidence_intervals_match_enumerated_resamples() -> None:
     assert (found["level"], found["resamples"]) == (0.95, 20_000)
 
 
-def test_confidence_intervals_of_many_docs_match_normal_intervals() -> None:
-    # A doc has one entity, which is right with probability 0.7.
-    right = np.random.default_rng(2).random(2000) < 0.7
-    counts = np.stack([right, np.ones(2000), np.ones(2000)], axis=-1).astype(int)[:, None]
-    low, high = confidence_intervals(counts, ["A"])["micro"]["recall"]
-    p = right.mean()
-    half = 1.96 * math.sqrt(p * (1 - p) / 2000)
-    assert low == pytest.approx(p - half, abs=0.003)
-    assert high == pytest.approx(p + half, abs=0.003)
-
-
 def test_confidence_intervals_skip_resamples_without_label() -> None:
     counts = np.array([[[0, 0, 1], [1, 1, 1]], [[0, 0, 0], [0, 0, 0]]])
     found = confidence_intervals(counts, ["A", "B"], resamples=200)
     recalls = [each["recall"] for each in (*found["per_type"].values(), found["micro"])]
-    assert recalls == [pytest.approx(by_scipy(*each)) for each in ((0, 1), (1, 1), (1, 2))]
+    assert recalls == [pytest.approx(by_hand(*each)) for each in ((0, 1), (1, 1), (1, 2))]
     assert found["per_type"]["A"]["precision"] is None
 
 
-def by_scipy(correct: int, number: int) -> list[float]:
-    interval = binomtest(correct, number).proportion_ci(method="wilson")
-    return [interval.low, interval.high]
+def by_hand(correct: int, number: int) -> list[float]:
+    """Wilson's interval: the shares from which what was found is 1.96 standard deviations off."""
+    p, z2 = correct / number, 1.959963984540054**2 / number
+    return sorted(np.roots([1 + z2, -2 * p - z2, p * p]).real.tolist())
 
 
 @pytest.mark.parametrize("correct, number", [(0, 1), (1, 1), (13, 13), (0, 41), (41, 41), (2, 3)])
-def test_wilson_matches_scipy_and_has_exact_ends(correct: int, number: int) -> None:
+def test_wilson_solves_its_equation_and_has_exact_ends(correct: int, number: int) -> None:
     low, high = wilson(correct, number)
-    assert [low, high] == pytest.approx(by_scipy(correct, number), abs=1e-9)
+    assert [low, high] == pytest.approx(by_hand(correct, number), abs=1e-9)
     assert (low == 0) == (correct == 0) and (high == 1) == (correct == number)
 
 
@@ -400,7 +349,7 @@ def test_confidence_intervals_of_a_perfect_sample_have_room_for_unseen_errors() 
     found = confidence_intervals(counts, ["A", "B"], resamples=100)
     ranges = {"A": found["per_type"]["A"], "B": found["per_type"]["B"], "both": found["micro"]}
     for name, number in (("A", 13), ("B", 2), ("both", 15)):
-        low, high = by_scipy(number, number)
+        low, high = by_hand(number, number)
         for score in ("precision", "recall"):
             assert ranges[name][score] == pytest.approx([low, high])
         # One error among 1 / (1 - low) entities of gold or prediction.
@@ -411,9 +360,9 @@ def test_confidence_intervals_of_a_perfect_sample_have_room_for_unseen_errors() 
 
 def test_confidence_intervals_of_one_doc_are_no_points() -> None:
     found = confidence_intervals(np.array([[[2, 3, 4]]]), ["A"], resamples=50)
-    assert found["micro"]["precision"] == pytest.approx(by_scipy(2, 3))
-    assert found["micro"]["recall"] == pytest.approx(by_scipy(2, 4))
-    low, high = by_scipy(2, 5)  # right, of those that are gold or predicted
+    assert found["micro"]["precision"] == pytest.approx(by_hand(2, 3))
+    assert found["micro"]["recall"] == pytest.approx(by_hand(2, 4))
+    low, high = by_hand(2, 5)  # right, of those that are gold or predicted
     assert found["micro"]["f1"] == pytest.approx([2 * low / (1 + low), 2 * high / (1 + high)])
     for name in FIGURES:
         assert found["macro"][name] == pytest.approx(found["micro"][name])
@@ -504,49 +453,7 @@ def test_paired_bootstrap_false_positive_rate_matches_level() -> None:
     assert 8 <= small <= 33
 
 
-def test_compare_different_docs_raises() -> None:
-    one, two = [example(["a"], [], [])], [example(["b"], [], [])]
-    figures = evaluate(one, resamples=2)
-    with pytest.raises(ValueError, match="expected two models on the same gold docs"):
-        compare(figures, one, figures, two)
-
-
 # Mistakes
-
-
-def entities(words: Sequence[str], spans: Sequence[Offsets]) -> list[Entity]:
-    return [Entity(ent.start_char, ent.end_char, ent.label_) for ent in doc_of(words, spans).ents]
-
-
-def greatest_overlap_first(gold: list[Entity], predicted: list[Entity]) -> list[tuple[Any, Any]]:
-    """The rule in words: take the best pair of those that are left, until none overlaps."""
-    gold, predicted, pairs = list(gold), list(predicted), []
-    while True:
-        best: Any = None
-        for g, p in product(gold, predicted):
-            common = len(set(range(g.start, g.end)) & set(range(p.start, p.end)))
-            key = (common, g.label == p.label, -g.start, -p.start)
-            if common and (best is None or key > best[0]):
-                best = (key, g, p)
-        if best is None:
-            return [*pairs, *((g, None) for g in gold), *((None, p) for p in predicted)]
-        pairs.append(best[1:])
-        gold.remove(best[1])
-        predicted.remove(best[2])
-
-
-def test_match_entities_pairs_match_greedy_rule(drawn: list[Drawn]) -> None:
-    seen: Counter[str] = Counter()
-    for words, *sides in drawn:
-        gold, predicted = (entities(words, side) for side in sides)
-        expected = greatest_overlap_first(gold, predicted)
-        found = match_entities(gold, predicted)
-        assert Counter(found) == Counter(expected)
-        starts = [min(ent.start for ent in both if ent) for both in found]
-        assert starts == sorted(starts)
-        seen.update("missed" if p is None else "spurious" if g is None else "both"
-                    for g, p in found)  # fmt: skip
-    assert min(seen[kind] for kind in ("missed", "spurious", "both")) > 300
 
 
 def test_rows_and_columns_of_the_confusion_sum_to_gold_and_predicted(drawn: list[Drawn]) -> None:
@@ -615,7 +522,7 @@ def test_evaluate_lists_five_error_kinds_sorted_by_confidence() -> None:
     assert errors["list"][2]["gold"] is errors["list"][4]["predicted"] is None
 
 
-def test_evaluate_error_context_ends_at_word_boundary() -> None:
+def test_evaluate_error_context_ends_at_word_boundary_unless_a_word_is_longer() -> None:
     words = ["x" * 8] * 50
     (error,) = evaluate([example(words, [(20, 22, "A")], [])], resamples=2)["errors"]["list"]
     text = " ".join(words)
@@ -624,9 +531,6 @@ def test_evaluate_error_context_ends_at_word_boundary() -> None:
     assert 6 * 9 + 1 <= CONTEXT < 7 * 9 + 1
     assert text[error["offset"] :].startswith(error["text"] + error["after"])
     assert text[: error["offset"]].endswith(error["before"])
-
-
-def test_evaluate_error_context_cuts_word_longer_than_limit() -> None:
     words = ["x" * 200, "y", "x" * 200]
     (error,) = evaluate([example(words, [(1, 2, "A")], [])], resamples=2)["errors"]["list"]
     assert (error["before"], error["after"]) == ("x" * (CONTEXT - 1) + " ", " " + "x" * 59)
@@ -665,24 +569,15 @@ def test_strict_figures_equal_those_of_spacys_scorer(nlp: Language) -> None:
         assert found == pytest.approx([row[name] for name in "prf"])
 
 
-def test_evaluate_transitions_match_component_weights(nlp: Language) -> None:
+def test_evaluate_transitions_are_those_of_the_component(nlp: Language) -> None:
     found = evaluate(annotated(nlp), nlp=nlp, resamples=2)["transitions"]
     pipe: Any = nlp.get_pipe("ner")
+    assert found == pipe.transitions().to_dict() and found["tags"] == list(pipe.scheme.tags)
     crf = pipe.model.get_ref("output_layer").shims[0].module.crf
-    assert found["tags"] == list(pipe.scheme.tags)
-    follows, first, last = pipe.scheme.constraints
-    for rows, allowed, weights in (
-        (found["scores"], follows, crf.transitions),
-        ([found["start"]], first[None], crf.start_transitions[None]),
-        ([found["end"]], last[None], crf.end_transitions[None]),
-    ):
-        expected = weights.detach().tolist()
-        for i, j in product(range(len(rows)), range(len(rows[0]))):
-            cell = None if not allowed[i, j] else pytest.approx(expected[i][j], abs=1e-6)
-            assert rows[i][j] == cell
-    tags = found["tags"]
-    assert found["scores"][tags.index("B-PER")][tags.index("O")] is None
-    assert found["scores"][tags.index("O")][tags.index("B-PER")] is not None
+    weights, (allowed, _, _) = crf.transitions.detach().tolist(), pipe.scheme.constraints
+    for i, j in product(range(len(weights)), repeat=2):
+        cell = pytest.approx(weights[i][j], abs=1e-6) if allowed[i, j] else None
+        assert found["scores"][i][j] == cell
 
 
 def test_evaluate_missed_entity_has_model_posterior(nlp: Language) -> None:
@@ -704,11 +599,16 @@ def test_evaluate_missed_entity_has_model_posterior(nlp: Language) -> None:
     assert ranked == sorted(ranked) and found[-len(missed) :] == missed
 
 
-def test_evaluate_with_nlp_keeps_docs_unchanged(nlp: Language) -> None:
+def test_evaluate_with_nlp_keeps_docs_unchanged_and_gives_thresholds(nlp: Language) -> None:
     examples = annotated(nlp)
     before = [eg.predicted.to_bytes() for eg in examples]
-    evaluate(examples, nlp=nlp, resamples=2)
+    found = evaluate(examples, nlp=nlp, resamples=2)
     assert [eg.predicted.to_bytes() for eg in examples] == before
+    assert found["reliability"]["entities"] == found["predicted"] > 2
+    rows = found["thresholds"]
+    assert [row["threshold"] for row in rows] == pytest.approx([*(i / 20 for i in range(20)), 0.99])
+    micro = found["matching"]["strict"]["micro"]
+    assert (rows[0]["precision"], rows[0]["recall"]) == (micro["precision"], micro["recall"])
 
 
 def test_evaluate_with_entity_ruler_gives_no_missed_posterior() -> None:
@@ -739,19 +639,9 @@ def test_evaluate_spacy_ner_gives_scores_without_confidences() -> None:
     assert all(error["confidence"] is None for error in found["errors"]["list"])
 
 
-def test_evaluate_gives_reliability_and_thresholds(nlp: Language) -> None:
-    found = evaluate(annotated(nlp), nlp=nlp, resamples=2)
-    assert found["reliability"]["entities"] == found["predicted"] > 2
-    rows = found["thresholds"]
-    assert [row["threshold"] for row in rows] == pytest.approx(
-        [*np.arange(0, 1, 0.05).tolist(), 0.99]
-    )
-    micro = found["matching"]["strict"]["micro"]
-    assert (rows[0]["precision"], rows[0]["recall"]) == (micro["precision"], micro["recall"])
-
-
 # The log of the training
 
+JSON = '{"epoch": 0, "step": 1, "losses": {}, "scores": {}, "score": 1}\n'
 LOGGED = [
     {"epoch": 0, "step": 0, "losses": {"tok2vec": 0.0, "ner": 41.256}, "score": 0.0133,
      "other_scores": {"ents_f": 0.0125, "speed": 1234.5}},
@@ -817,18 +707,15 @@ def test_both_logs_of_a_training_are_read(logs: tuple[Path, Path]) -> None:
     [
         ("", "line 1: expected one table of spacy train, got ''"),
         ("hello\nworld\n", "line 1: expected one table of spacy train, got 'hello'"),
+        (bytes(range(256)).decode("latin-1"), "line 1: expected one table"),
         ("\n{}\n", "line 2: expected a JSON object with epoch"),
-        ('{"epoch": 1}\n', "line 1: expected a JSON object with epoch"),
         ('{"epoch": 1,', "line 1: expected a JSON object with epoch"),
-        ('{"epoch": 0, "step": 1.5, "losses": {}, "scores": {}, "score": 1}\n', "line 1: "),
-        ('{"epoch": 0, "step": 1, "losses": [], "scores": {}, "score": 1}\n', "line 1: "),
-        ('{"epoch": 0, "step": 1, "losses": {"a": "b"}, "scores": {}, "score": 1}\n', "line 1: "),
-        ('{"epoch": 0, "step": 1, "losses": {}, "scores": {}, "score": 1}\n[]\n', "line 2: "),
+        (JSON.replace('"step": 1', '"step": 1.5'), "line 1: "),
+        (JSON.replace('"losses": {}', '"losses": []'), "line 1: "),
+        (JSON.replace('"losses": {}', '"losses": {"a": "b"}'), "line 1: "),
+        (JSON + "[]\n", "line 2: "),
         ("E    #  \n---  ---\n  0    1   2\n", "line 3: expected 2 columns"),
-        (
-            "E    #    LOSS A\n---  ---  ------\n  0    1     x\n",
-            "expected 3 columns of numbers",
-        ),
+        ("E  #  LOSS A\n-  -  ------\n 0  1   x\n", "expected 3 columns of numbers"),
         ("E    #    A    A\n---  ---  ---  ---\n", "line 1: expected columns E, #"),
         ("A    B\n---  ---\n", "line 1: expected columns E, #"),
         ("E    #\n---  ---\n  0    1\nE    #\n---  ---\n", "line 5: expected one table"),
@@ -837,17 +724,10 @@ def test_both_logs_of_a_training_are_read(logs: tuple[Path, Path]) -> None:
 )
 def test_read_training_log_invalid_line_raises(text: str, says: str, tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="latin-1")
     with pytest.raises(ValueError) as error:
         read_training_log(path)
     assert says in str(error.value) and str(path) in str(error.value)
-
-
-def test_read_training_log_binary_file_raises(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(bytes(range(256)))
-    with pytest.raises(ValueError, match="line 1: expected one table"):
-        read_training_log(path)
 
 
 def test_missed_probabilities_of_failed_doc_are_empty(trained: Language) -> None:
