@@ -16,8 +16,8 @@ from spacy.tokens import Doc, Span
 from ..annotate.chunking import MAX_CHARACTERS, chunk_text
 from ..annotate.runner import (
     AnnotatedText,
-    Part,
-    is_machine_error,
+    Piece,
+    failure,
     limited_memory,
     pipe_docs,
     process,
@@ -125,9 +125,9 @@ def rank_texts(
                 pieces.append(AnnotatedText(content))
                 origins.append((i, start))
         work = partial(_measure, nlp, pipe)
-        parts = process(nlp, pieces, work, settings.batch_size, settings.max_characters)
+        measured = process(nlp, pieces, work, settings.batch_size, settings.max_characters)
     found: list[list[Unit]] = [[] for _ in documents]
-    for piece, (i, start), own in zip(pieces, origins, parts):
+    for piece, (i, start), own in zip(pieces, origins, measured):
         documents[i].error = documents[i].error or piece.error
         if piece.error is None:
             try:
@@ -136,8 +136,7 @@ def rank_texts(
                     raise ValueError(f"{expected}, got {len(piece.text):,}. Ask for sentences")
                 found[i] += _units(piece.text, start, own, options)
             except ValueError as error:
-                piece.fail(error)
-                documents[i].error = documents[i].error or piece.error
+                documents[i].error = documents[i].error or failure(error)
     for document, units in zip(documents, found):
         document.words = sum(len(unit.tokens) for unit in units)
         if document.error is not None:
@@ -176,9 +175,7 @@ def divide(nlp: Language, document: AnnotatedText, unit: str) -> Iterator[tuple[
             found = join_short(sentences(doc))
             yield from ((start + each.start_char, each.text) for each in found)
     except Exception as error:  # tokenizers raise errors of all types
-        if is_machine_error(error):
-            raise
-        document.fail(error)
+        document.error = failure(error)
 
 
 def sentences(doc: Doc) -> list[Span]:
@@ -238,10 +235,10 @@ class _Measured(NamedTuple):
     candidates: list[Candidate]
 
 
-def _measure(nlp: Language, pipe: "CRFEntityRecognizer", batch: Sequence[Part]) -> None:
-    docs = pipe_docs(nlp, batch)
-    for part, doc, found in zip(batch, docs, pipe.uncertainty(docs, log_odds=False)):
-        start, end, left, _ = part.chunk
+def _measure(nlp: Language, pipe: "CRFEntityRecognizer", batch: Sequence[Piece]) -> list[_Measured]:
+    docs, measured = pipe_docs(nlp, batch), []
+    for (chunk, _), doc, found in zip(batch, docs, pipe.uncertainty(docs, log_odds=False)):
+        start, end, left, _ = chunk
         own = [token for token in doc if start <= token.idx + left < end]
         # Annotators answer about whole texts, so they also see what earlier components found.
         kept = () if pipe.overwrite else doc.ents
@@ -256,7 +253,8 @@ def _measure(nlp: Language, pipe: "CRFEntityRecognizer", batch: Sequence[Part]) 
         )
         tokens = [(token.text, bool(token.whitespace_)) for token in own]
         entropy = found.entropy * len(own) / max(len(doc), 1)  # without the context of the part
-        part.result = _Measured(tokens, entropy, entities, candidates)
+        measured.append(_Measured(tokens, entropy, entities, candidates))
+    return measured
 
 
 def _check_whole_tokens(tokens: Sequence[tuple[str, bool]], found: Iterable[Candidate]) -> None:
@@ -275,13 +273,12 @@ def _check_whole_tokens(tokens: Sequence[tuple[str, bool]], found: Iterable[Cand
             )
 
 
-def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> Iterator[Unit]:
+def _units(text: str, start: int, found: list[_Measured], options: Options) -> Iterator[Unit]:
     """Make the units of a piece of a document, which begins at a character of it.
 
     Raises:
         ValueError: If the piece was cut within a token, and for an entity that ends within one.
     """
-    found: list[_Measured] = [part.result for part in parts]
     tokens = [token for each in found for token in each.tokens]
     if "".join(word + " " * space for word, space in tokens).rstrip() != text.rstrip():
         raise ValueError(

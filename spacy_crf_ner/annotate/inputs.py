@@ -31,7 +31,6 @@ class Source(NamedTuple):
         compression: "", "gz" or "zst".
         size: Bytes, as stored.
         modified: Time of the last change, in nanoseconds.
-        group: Files of different groups are in different shards.
     """
 
     location: Location
@@ -39,7 +38,6 @@ class Source(NamedTuple):
     compression: str
     size: int
     modified: int
-    group: int = 0
 
     @property
     def name(self) -> str:

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import cycle, islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -20,7 +19,7 @@ from thinc.api import NumpyOps, get_current_ops, require_cpu, set_current_ops
 
 from ..input_error import InputError
 from .inputs import Source
-from .run import Engine, OnProgress, Result, Run, Summary
+from .run import Engine, OnProgress, Summary, annotate_corpus, find_corpus
 from .settings import Settings
 from .shards import SHARD_CHARACTERS, cut_shards
 from .worker import load
@@ -78,14 +77,17 @@ def annotate(
 
     Finished shards are kept.
     """
-    run = Run(model, inputs, output, settings, resume, restart, on_progress)
-    return run.execute(processes(workers, gpu_ids, run.sources.sources, settings))
+    corpus = find_corpus(inputs, output, settings)
+    engine = processes(workers, gpu_ids, corpus.found.sources, settings)
+    return annotate_corpus(
+        model, corpus, engine, resume=resume, restart=restart, on_progress=on_progress
+    )
 
 
 def processes(
     workers: int, gpu_ids: Sequence[int], sources: list[Source], settings: Settings
 ) -> AbstractContextManager[Engine]:
-    """Return the context of the local engine for a corpus.
+    """Return a context of workers on this machine for a corpus.
 
     Args:
         workers: Processes; 0 chooses the number.
@@ -145,25 +147,15 @@ def _check_guard() -> None:
         raise error
 
 
-@dataclass
-class _ThisProcess:
-    """The engine of one worker: this process."""
-
-    size: int = 1
-
-    def map(self, work: Callable[..., Result], items: Iterable[Any]) -> Iterator[Result]:
-        return (work(item, -1) for item in items)
-
-
 @contextmanager
-def _this_process(cores: int) -> Iterator[_ThisProcess]:
+def _this_process(cores: int) -> Iterator[Engine]:
     before = get_current_ops()
     require_cpu()  # as in a new process, also if the caller uses a GPU
     if cores == 1:
         _use_openblas()
     load.cache_clear()  # the pipeline may have changed since an earlier run
     try:
-        yield _ThisProcess()
+        yield Engine(1, lambda work, items: (work(item, -1) for item in items))
     finally:
         load.cache_clear()
         set_current_ops(before)
@@ -175,27 +167,8 @@ def _use_openblas() -> None:
         set_current_ops(NumpyOps(use_blis=False))
 
 
-@dataclass
-class _Processes:
-    """The engine: a pool of worker processes."""
-
-    executor: ProcessPoolExecutor
-    size: int
-
-    def map(self, work: Callable[..., Result], items: Iterable[Any]) -> Iterator[Result]:
-        # One item more than workers, so that the next one is read while they work.
-        pending: set[Future[Result]] = set()
-        for item in items:
-            if len(pending) > self.size:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in done)
-            with _no_interrupts():  # this may start a process, which must not get Ctrl-C
-                pending.add(self.executor.submit(_on_device, work, item))
-        yield from (future.result() for future in as_completed(pending))
-
-
 @contextmanager
-def _processes(devices: list[int]) -> Iterator[_Processes]:
+def _processes(devices: list[int]) -> Iterator[Engine]:
     """Start worker processes, one for each device (a GPU, or -1); kill them at the end.
 
     They are spawned, not forked. They end with this process, even if it is killed: this closes the
@@ -207,10 +180,22 @@ def _processes(devices: list[int]) -> Iterator[_Processes]:
     for device in devices:
         queue.put(device)
     executor = ProcessPoolExecutor(len(devices), context, _start, (parent_pipe, queue))
+
+    def map_shards(work: Callable[[Any, int], Any], items: Iterable[Any]) -> Iterator[Any]:
+        # One item more than workers, so that the next one is read while they work.
+        pending: set[Future[Any]] = set()
+        for item in items:
+            if len(pending) > len(devices):
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+            with _no_interrupts():  # this may start a process, which must not get Ctrl-C
+                pending.add(executor.submit(_on_device, work, item))
+        yield from (future.result() for future in as_completed(pending))
+
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(ONE_THREAD)  # workers start later and inherit it
     try:
-        yield _Processes(executor, len(devices))
+        yield Engine(len(devices), map_shards)
     finally:
         held.close()
         executor.shutdown(cancel_futures=True)
@@ -252,5 +237,5 @@ def _end_with_parent(parent_pipe: Connection) -> None:
     os._exit(1)
 
 
-def _on_device(work: Callable[[Any, int], Result], item: Any) -> Result:
+def _on_device(work: Callable[[Any, int], Any], item: Any) -> Any:
     return work(item, _device)

@@ -5,13 +5,12 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from ..extras import require
 from ..input_error import InputError
-from .run import OnProgress, Result, Run, Summary
+from .run import Engine, OnProgress, Summary, annotate_corpus, find_corpus
 from .settings import Settings
 
 TIMEOUT = 10  # seconds to wait for a cluster to accept a connection
@@ -64,9 +63,12 @@ def annotate_on_ray(
     Finished shards are kept.
     """
     require("ray")
-    run = Run(model, inputs, output, settings, resume, restart, on_progress)
+    corpus = find_corpus(inputs, output, settings)
     with _connected(address):
-        return run.execute(_actors(workers or _capacity("GPU" if gpus else "CPU"), gpus))
+        engine = _actors(workers or _capacity("GPU" if gpus else "CPU"), gpus)
+        return annotate_corpus(
+            model, corpus, engine, resume=resume, restart=restart, on_progress=on_progress
+        )
 
 
 class _Worker:
@@ -75,31 +77,33 @@ class _Worker:
     def start(self) -> None:
         """Return when Ray has started the actor."""
 
-    def call(self, work: Callable[[Any, int], Result], item: Any, gpu_id: int) -> Result:
+    def call(self, work: Callable[[Any, int], Any], item: Any, gpu_id: int) -> Any:
         return work(item, gpu_id)
 
 
-@dataclass
-class _Actors:
-    """The engine: actors, which get work when Ray has started them."""
+@contextmanager
+def _actors(workers: int, gpus: bool) -> Iterator[Engine]:
+    """Start workers; kill them at the end. If one dies, Ray restarts it and repeats its shard."""
+    import ray
+    from ray.exceptions import RayTaskError
 
-    actors: list[Any]
-    size: int
-    gpu_id: int  # 0 or -1: an actor sees only the GPU that Ray assigned to it
+    # With one CPU, Ray limits numerical libraries in a worker to one thread.
+    start = ray.remote(num_cpus=1, num_gpus=int(gpus), max_restarts=-1, max_task_retries=RETRIES)(
+        _Worker
+    )
+    actors: list[Any] = [start.remote() for _ in range(workers)]
+    gpu_id = 0 if gpus else -1  # an actor sees only the GPU that Ray assigned to it
 
-    def map(self, work: Callable[..., Result], items: Iterable[Any]) -> Iterator[Result]:
-        import ray
-        from ray.exceptions import RayTaskError
-
+    def map_shards(work: Callable[[Any, int], Any], items: Iterable[Any]) -> Iterator[Any]:
         # The actors, by their pending results.
-        free = {actor.start.remote(): actor for actor in self.actors}
+        free = {actor.start.remote(): actor for actor in actors}
         busy: dict[Any, Any] = {}
         try:
             for item in items:
                 (answer,), _ = ray.wait([*free, *busy])
                 answered = busy if answer in busy else free
                 actor = answered.pop(answer)
-                busy[actor.call.remote(work, item, self.gpu_id)] = actor
+                busy[actor.call.remote(work, item, gpu_id)] = actor
                 if answered is busy:
                     yield ray.get(answer)
             while busy:
@@ -109,19 +113,8 @@ class _Actors:
         except RayTaskError as error:
             raise error.cause from error
 
-
-@contextmanager
-def _actors(workers: int, gpus: bool) -> Iterator[_Actors]:
-    """Start workers; kill them at the end. If one dies, Ray restarts it and repeats its shard."""
-    import ray
-
-    # With one CPU, Ray limits numerical libraries in a worker to one thread.
-    start = ray.remote(num_cpus=1, num_gpus=int(gpus), max_restarts=-1, max_task_retries=RETRIES)(
-        _Worker
-    )
-    actors: list[Any] = [start.remote() for _ in range(workers)]
     try:
-        yield _Actors(actors, workers, 0 if gpus else -1)
+        yield Engine(workers, map_shards)
     finally:
         for actor in actors:
             ray.kill(actor)

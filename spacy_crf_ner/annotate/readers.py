@@ -12,6 +12,7 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,8 +36,6 @@ Row = dict[str, Any]  # the columns of a record, by name
 
 MAX_LINE = 256 * 2**20  # bytes; a longer line is rejected, because lines are read into memory
 DELIMITERS = {"csv": ",", "tsv": "\t"}
-GOLD = "gold"  # the kind of .spacy files whose annotation is read too
-DOCBINS = ("spacy", GOLD)
 # Rows of Parquet that are read at once, and their bytes.
 BATCH_ROWS = 1000
 BATCH_BYTES = 16 * 2**20
@@ -63,11 +62,14 @@ class Item:
     id: Any = None
 
 
-def read(source: Source, settings: Settings) -> Iterator[Item]:
+def read(source: Source, settings: Settings, annotated: bool = False) -> Iterator[Item]:
     """Read the records of a file, a few at a time; all of a .spacy file are in memory, packed.
 
-    In .txt, a text is a line or the whole file. In .spacy, it is a Doc, as bytes, without
-    annotation. A record without an id gets one from file and line.
+    In .txt, a text is a line or the whole file. In .spacy, it is a Doc, as bytes. A record without
+    an id gets one from file and line.
+
+    Args:
+        annotated: Whether Docs keep their annotation.
 
     Yields:
         An Item for each record, in order, for each record that cannot be read, and for each blank
@@ -79,8 +81,11 @@ def read(source: Source, settings: Settings) -> Iterator[Item]:
         MemoryError: If the machine has too little memory.
     """
     part = "the file"
-    whole = source.kind == "txt" and settings.doc_per_file
-    reader = _read_whole if whole else READERS[source.kind]
+    reader = READERS[source.kind]
+    if source.kind == "txt" and settings.doc_per_file:
+        reader = _read_whole
+    elif source.kind == "spacy":
+        reader = partial(_read_docbin, annotated=annotated)
     try:
         for item in reader(source, settings.text_column):
             item.file = source.name
@@ -143,7 +148,7 @@ def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:
         item.reason = f"expected names of columns in Unicode, got {shorten([*row])}"
     elif column not in row:
         item.reason = f"expected a column {column!r}, got {shorten([*row])}"
-    elif kind not in DOCBINS and not is_text(row[column]):
+    elif kind != "spacy" and not is_text(row[column]):
         item.reason = f"expected text in {column!r}, got {shorten(row[column])}"
     if item.reason:
         item.id, item.row = row.get(id_column), None
@@ -358,8 +363,8 @@ def _rows(batch: "RecordBatch") -> list[tuple[Row | None, str]]:
     return [row for i in range(batch.num_rows) for row in _rows(batch.slice(i, 1))]
 
 
-def _read_docbin(source: Source, text_column: str) -> Iterator[Item]:
-    """Read Docs with their tokens and metadata; with annotation only from a GOLD source.
+def _read_docbin(source: Source, text_column: str, annotated: bool = False) -> Iterator[Item]:
+    """Read Docs with their tokens and metadata.
 
     A row has the columns that `convert` keeps, and the Doc as bytes.
     """
@@ -367,7 +372,7 @@ def _read_docbin(source: Source, text_column: str) -> Iterator[Item]:
     for number, doc in enumerate(packed.get_docs(Vocab()), 1):
         meta = doc.user_data.get(META)
         row = {**meta} if isinstance(meta, dict) else {}
-        if source.kind != GOLD:
+        if not annotated:
             doc = without_annotation(doc, doc.vocab)
         row[text_column] = doc.to_bytes(exclude=["user_data"])
         yield Item(number, row, "", source.size * number // len(packed))
@@ -380,5 +385,4 @@ READERS: dict[str, Callable[[Source, str], Iterator[Item]]] = {
     "tsv": _read_table,
     "parquet": _read_parquet,
     "spacy": _read_docbin,
-    GOLD: _read_docbin,
 }

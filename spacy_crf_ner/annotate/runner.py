@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any, Protocol, TypeVar
+from itertools import chain, islice
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -30,16 +30,13 @@ _max_words: WeakKeyDictionary[Language, int] = WeakKeyDictionary()
 # The start of torch's messages when a GPU or memory allocation fails.
 _DEVICE_ERROR = re.compile(r"(CUDA|HIP|cuDNN|cuBLAS) |.*can't allocate memory", re.DOTALL)
 
-
-class HasLength(Protocol):
-    """Something of a number of characters."""
-
-    @property
-    def length(self) -> int:
-        """The number of characters."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Token = tuple[str, bool]  # its text, and whether a space follows
 
 
-Item = TypeVar("Item", bound=HasLength)
+class Failure(str):
+    """Why an item failed: the type of the error, and its message."""
 
 
 @dataclass
@@ -60,44 +57,21 @@ class AnnotatedText:
     error: str | None = None
     words: int = 0
 
-    def fail(self, error: Exception) -> None:
-        """Store why it could not be annotated."""
-        self.error = f"{type(error).__name__}: {error}"
 
+class Piece(NamedTuple):
+    """A document, or a chunk of one, and the text for the pipeline: the chunk with its context."""
 
-@dataclass
-class Part:
-    """A document, or a chunk of one, and its annotation.
-
-    Attributes:
-        text: The text for the pipeline: the chunk with its context.
-        entities: Entities, with offsets in the document.
-        words: Number of tokens that begin in the chunk.
-        tokens: Their texts, and whether a space follows; empty unless Docs are requested.
-        result: What other work than annotation finds in the part.
-    """
-
-    document: AnnotatedText
     chunk: Chunk
     text: str | Doc
-    entities: Groups = field(default_factory=dict)
-    words: int = 0
-    tokens: list[tuple[str, bool]] = field(default_factory=list)
-    result: Any = None
 
-    @property
-    def length(self) -> int:
-        """Number of characters for the pipeline."""
-        return self.chunk.right - self.chunk.left
 
-    def store(self, doc: Doc, docs: bool, keys: Sequence[str]) -> None:
-        """Store the annotation of a Doc, with overlapping entities under keys in `doc.spans`."""
-        start, end, left, right = self.chunk
-        self.entities = group_entities(doc, keys, left)
-        whole = (start, end) == (left, right)
-        own = doc if whole else [token for token in doc if start <= token.idx + left < end]
-        self.words = len(own)
-        self.tokens = [(token.text, bool(token.whitespace_)) for token in own] if docs else []
+class _Found(NamedTuple):
+    """The annotation of a piece: entities, and the tokens that begin in its chunk."""
+
+    chunk: Chunk
+    entities: Groups
+    words: int
+    tokens: list[Token]  # none unless Docs are requested
 
 
 def annotate_texts(
@@ -122,15 +96,21 @@ def annotate_texts(
     """
     documents, keys = [AnnotatedText(text) for text in texts], overlapping_keys(nlp)
 
-    def store(batch: Sequence[Part]) -> None:
-        for part, doc in zip(batch, pipe_docs(nlp, batch)):
-            part.store(doc, docs, keys)
+    def find(batch: Sequence[Piece]) -> list[_Found]:
+        found = []
+        for (chunk, _), doc in zip(batch, pipe_docs(nlp, batch)):
+            start, end, left, right = chunk
+            whole = (start, end) == (left, right)
+            own = doc if whole else [token for token in doc if start <= token.idx + left < end]
+            tokens = [(token.text, bool(token.whitespace_)) for token in own if docs]
+            found.append(_Found(chunk, group_entities(doc, keys, left), len(own), tokens))
+        return found
 
     with limited_memory(nlp):
-        parts = process(nlp, documents, store, batch_size, max_characters)
-        for document, own in zip(documents, parts):
+        results = process(nlp, documents, find, batch_size, max_characters)
+        for document, found in zip(documents, results):
             if document.error is None:
-                _merge(document, own, nlp.vocab, docs)
+                _merge(document, found, nlp.vocab, docs)
     return documents
 
 
@@ -145,18 +125,13 @@ def limited_memory(nlp: Language) -> Iterator[None]:
 def process(
     nlp: Language,
     documents: Sequence[AnnotatedText],
-    work: Callable[[Sequence[Part]], None],
+    work: Callable[[Sequence[Piece]], Sequence[Result]],
     batch_size: int = 0,
     max_characters: int = MAX_CHARACTERS,
-) -> list[list[Part]]:
-    """Split documents into parts, and work on batches of them, sorted by length.
+) -> list[list[Result]]:
+    """Split documents into pieces; return the results of `work` for the pieces of each.
 
-    Args:
-        work: Stores its result in the parts of a batch. A document for which it fails gets the
-            error.
-
-    Returns:
-        The parts of each document.
+    A document for which it fails gets the error, and no results.
 
     Raises:
         InputError: For sizes that are too small.
@@ -164,39 +139,39 @@ def process(
             GPU.
     """
     check_sizes(batch_size=batch_size, max_characters=max_characters)
-
-    def work_on_rest(batch: Sequence[Part]) -> None:
-        # Another chunk of the document may have failed.
-        if rest := [part for part in batch if part.document.error is None]:
-            work(rest)
-
     with errors_raised(nlp):
-        parts = [_split(document, nlp.vocab, max_characters) for document in documents]
-        by_length = sorted(chain.from_iterable(parts), key=lambda part: part.length)
-        for batch in batches(by_length, batch_size):
-            in_halves(batch, work_on_rest, lambda part, error: part.document.fail(error))
-    return parts
+        split = [_split(document, nlp.vocab, max_characters) for document in documents]
+        pieces = [*chain.from_iterable(split)]
+        lengths = [chunk.right - chunk.left for chunk, _ in pieces]
+        results = iter(map_batches(work, pieces, lengths, batch_size))
+    found: list[list[Result]] = []
+    for document, own in zip(documents, split):
+        of_document = [*islice(results, len(own))]
+        failures = (each for each in of_document if isinstance(each, Failure))
+        document.error = document.error or next(failures, None)
+        found.append([] if document.error else of_document)  # type: ignore[arg-type]
+    return found
 
 
-def pipe_docs(nlp: Language, batch: Sequence[Part]) -> list[Doc]:
-    """Make and annotate the Doc of each part.
+def pipe_docs(nlp: Language, batch: Sequence[Piece]) -> list[Doc]:
+    """Make and annotate the Doc of each piece.
 
     Raises:
         ValueError: If the pipeline drops a Doc, or changes its text.
     """
     # Annotate a copy: a failure can leave a Doc partly annotated.
-    texts = [part.text.copy() if isinstance(part.text, Doc) else part.text for part in batch]
+    texts = [text.copy() if isinstance(text, Doc) else text for _, text in batch]
     docs = list(nlp.pipe(texts, batch_size=len(batch)))
     if len(docs) != len(batch):
         raise ValueError(f"expected {len(batch)} Docs from the pipeline, got {len(docs)}")
-    for part, doc in zip(batch, docs):
-        if changes_text(doc, part.text.text if isinstance(part.text, Doc) else part.text):
+    for (_, text), doc in zip(batch, docs):
+        if changes_text(doc, text.text if isinstance(text, Doc) else text):
             raise ValueError(CHANGED)
     return docs
 
 
-def _split(document: AnnotatedText, vocab: Vocab, max_characters: int) -> list[Part]:
-    """Split a document into parts for the pipeline; replace a Doc by its text."""
+def _split(document: AnnotatedText, vocab: Vocab, max_characters: int) -> list[Piece]:
+    """Split a document into pieces for the pipeline; replace a Doc by its text."""
     doc = None
     try:
         if isinstance(document.text, bytes):
@@ -208,85 +183,96 @@ def _split(document: AnnotatedText, vocab: Vocab, max_characters: int) -> list[P
             got = "none" if text is None or text != text else type(text).__name__
             raise TypeError(f"expected a text, got {got}")
     except Exception as error:  # bytes that are not a Doc raise errors of all types
-        if is_machine_error(error):
-            raise
-        document.fail(error)
+        document.error = failure(error)
         return []
     chunks = list(chunk_text(text, max_characters))
     if doc is None:
-        return [Part(document, chunk, text[chunk.left : chunk.right]) for chunk in chunks]
+        return [Piece(chunk, text[chunk.left : chunk.right]) for chunk in chunks]
     if len(chunks) == 1:
-        return [Part(document, chunks[0], doc)]
-    parts = []
+        return [Piece(chunks[0], doc)]
+    pieces = []
     for chunk in chunks:
         span = doc.char_span(chunk.left, chunk.right, alignment_mode="expand")  # whole tokens
         assert span is not None
         chunk = chunk._replace(left=span.start_char, right=span.end_char)
-        parts.append(Part(document, chunk, span.as_doc()))
-    return parts
+        pieces.append(Piece(chunk, span.as_doc()))
+    return pieces
 
 
-def batches(items: Iterable[Item], batch_size: int = 0) -> Iterator[list[Item]]:
-    """Divide items, sorted by length, into batches.
+def map_batches(
+    work: Callable[[Sequence[Item]], Sequence[Result]],
+    items: Sequence[Item],
+    lengths: Sequence[int],
+    batch_size: int = 0,
+) -> list[Result | Failure]:
+    """Return the results of `work`, which gets batches of items of similar length.
 
     Args:
+        lengths: Number of characters of each item.
         batch_size: Items per batch; 0 limits their characters and their number.
-    """
-    batch: list[Item] = []
-    size = 0
-    for item in items:
-        size += item.length
-        too_long = not batch_size and size > BATCH_CHARACTERS
-        if batch and (too_long or len(batch) >= (batch_size or BATCH_DOCS)):
-            yield batch
-            batch, size = [], item.length
-        batch.append(item)
-    if batch:
-        yield batch
-
-
-def in_halves(
-    batch: Sequence[Item], work: Callable[[Sequence[Item]], None], fail: Callable[..., None]
-) -> None:
-    """Do the work on a batch; if it fails, on its halves, to isolate the item that fails.
-
-    Args:
-        fail: Called with an item and the error.
 
     Raises:
         OSError: For an error of the machine, not of an item; also MemoryError, and errors of a GPU.
     """
+    results: dict[int, Result | Failure] = {}
+    for batch in _batches(lengths, batch_size):
+        results.update(zip(batch, _in_halves(work, [items[i] for i in batch])))
+    return [results[i] for i in range(len(items))]
+
+
+def _batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
+    """Divide the positions of items, sorted by length, into batches."""
+    batch: list[int] = []
+    size = 0
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        size += lengths[i]
+        too_long = not batch_size and size > BATCH_CHARACTERS
+        if batch and (too_long or len(batch) >= (batch_size or BATCH_DOCS)):
+            yield batch
+            batch, size = [], lengths[i]
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+def _in_halves(
+    work: Callable[[Sequence[Item]], Sequence[Result]], batch: Sequence[Item]
+) -> list[Result | Failure]:
+    """Do the work on a batch; if it fails, on its halves, to isolate the item that fails."""
     try:
-        work(batch)
+        return [*work(batch)]
     except Exception as error:  # components raise errors of all types
-        if len(batch) > 1:
-            middle = len(batch) // 2
-            in_halves(batch[:middle], work, fail)
-            in_halves(batch[middle:], work, fail)
-        elif is_machine_error(error):
-            raise
-        else:
-            fail(batch[0], error)
+        if len(batch) == 1:
+            return [failure(error)]
+    middle = len(batch) // 2
+    return [*_in_halves(work, batch[:middle]), *_in_halves(work, batch[middle:])]
 
 
-def _merge(document: AnnotatedText, parts: list[Part], vocab: Vocab, docs: bool) -> None:
-    """Merge the annotation of the parts of a document."""
+def failure(error: Exception) -> Failure:
+    """Describe an error of an item; raise an error of the machine."""
+    if is_machine_error(error):
+        raise error
+    return Failure(f"{type(error).__name__}: {error}")
+
+
+def _merge(document: AnnotatedText, pieces: list[_Found], vocab: Vocab, docs: bool) -> None:
+    """Merge the annotation of the pieces of a document."""
     found = {
-        key: merge_entities([(part.chunk, part.entities[key]) for part in parts], key is not None)
-        for key in parts[0].entities
+        key: merge_entities([(each.chunk, each.entities[key]) for each in pieces], key is not None)
+        for key in pieces[0].entities
     }
     if docs:
-        tokens = [token for part in parts for token in part.tokens]
+        tokens = [token for each in pieces for token in each.tokens]
         try:
             document.doc = _make_doc(vocab, document.text, tokens, found).to_bytes()
         except ValueError as error:
-            document.fail(error)
+            document.error = failure(error)
             return
     document.entities = [entity._asdict() for entity in join_groups(found)]
-    document.words = sum(part.words for part in parts)
+    document.words = sum(each.words for each in pieces)
 
 
-def _make_doc(vocab: Vocab, text: str, tokens: list[tuple[str, bool]], groups: Groups) -> Doc:
+def _make_doc(vocab: Vocab, text: str, tokens: list[Token], groups: Groups) -> Doc:
     """Make a Doc with only tokens and entities."""
     doc = Doc(vocab, [word for word, _ in tokens], [space for _, space in tokens])
     if changes_text(doc, text):

@@ -4,6 +4,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from .readers import Row
+from .settings import ENTITIES
 
 if TYPE_CHECKING:
     from pyarrow import DataType, Field, Schema, Table
@@ -27,9 +28,8 @@ def infer_schema(rows: list[Row], text_column: str) -> "Schema":
             return pyarrow.field(name, pyarrow.string(), metadata=AS_JSON)
         return pyarrow.field(name, kind)
 
-    return pyarrow.schema(
-        [infer(name) for name in dict.fromkeys(key for row in rows for key in row)]
-    )
+    names = dict.fromkeys(key for row in rows for key in row if key != ENTITIES)  # it is added
+    return pyarrow.schema([infer(name) for name in names])
 
 
 def to_table(rows: list[Row], schema: "Schema") -> tuple["Table", dict[int, str]]:

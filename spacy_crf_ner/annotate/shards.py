@@ -1,16 +1,15 @@
 """Shards: consecutive records of a corpus that one worker annotates and writes to one file."""
 
-from collections.abc import Iterator
-from itertools import count, groupby
+from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .inputs import Source
-from .output_folder import ShardReport, write_report
-from .readers import Item, read, schema_of
+from .output_folder import ShardReport
+from .readers import Item, Row, read, schema_of
 from .runner import annotate_texts
 from .schema import infer_schema
 from .settings import ENTITIES, Settings
-from .storage import Location
 from .worker import load
 from .writers import WRITERS
 
@@ -19,116 +18,108 @@ if TYPE_CHECKING:
 
 # Characters; a shard ends with the document that exceeds it.
 SHARD_CHARACTERS = 2_000_000
+ALONE = ("parquet", "csv", "tsv")  # kinds of files that are not in a shard with others
 
 
 class Shard(NamedTuple):
     """A part of a corpus.
 
     Attributes:
-        name: The name of its file, without extension; sorted names are in the order of the input.
         items: The records, including those that could not be read.
         schema: Types of the input columns, for a format that has types.
         size: Bytes of the input.
+        name: The name of its file, without extension; sorted names are in the order of the input.
     """
 
-    name: str
     items: list[Item]
     schema: "Schema | None"
     size: int
+    name: str = ""
 
     @property
     def blank(self) -> int:
         """The number of blank lines."""
         return sum(item.row is None and not item.reason for item in self.items)
 
+    @property
+    def rows(self) -> list[tuple[Item, Row]]:
+        """The items without an error, each with its record."""
+        return [(item, item.row) for item in self.items if item.row is not None and not item.reason]
+
     def errors(self, id_column: str) -> list[dict[str, Any]]:
         """Describe each record that is left out: file, line, id and reason."""
-        return [_error_record(item, id_column) for item in self.items if item.reason]
+        return [
+            {
+                "file": item.file,
+                "line": item.line,
+                "id": item.id if item.row is None else item.row[id_column],
+                "reason": item.reason,
+            }
+            for item in self.items
+            if item.reason
+        ]
 
-    def report(self, id_column: str, words: int, entities: int = 0, empty: int = 0) -> ShardReport:
-        """Return the counts of the shard; `empty` texts count as blank lines."""
-        blank = self.blank + empty
+    def report(self, id_column: str, words: int, entities: int = 0) -> ShardReport:
+        """Return the counts of the shard."""
+        documents = len(self.items) - self.blank
         errors = self.errors(id_column)
-        return ShardReport(
-            self.name, len(self.items) - blank, blank, words, entities, self.size, errors
-        )
+        return ShardReport(self.name, documents, self.blank, words, entities, self.size, errors)
 
 
 def cut_shards(
-    sources: list[Source], settings: Settings, added: str | None = None
+    sources: list[Source],
+    settings: Settings,
+    reader: Callable[[Source, Settings], Iterator[Item]] = read,
 ) -> Iterator[Shard]:
     """Split a corpus into shards, which depend only on the files and settings.
 
-    A shard may contain several files with the same columns, but never several kinds or groups of
-    files, and never more than one .parquet, .csv or .tsv file.
-
-    Args:
-        added: A column that the records may not have, since the output has it.
+    A shard may contain several files with the same columns, but never several kinds of files, and
+    never more than one .parquet, .csv or .tsv file.
     """
-    names = (f"part-{number:06}" for number in count())
     typed = settings.format == "parquet"
-    for group in _groups(sources):
-        schema = _schema_with_id(group[0], settings.id_column) if typed else None
-        for items, size in _portions(group, settings):
-            for item in items:
-                if item.row is not None and added in item.row:
-                    item.reason = f"expected no column {added!r}, which is added: rename it"
-                    item.id, item.row = item.row[settings.id_column], None
+    keys = ((i if source.kind in ALONE else -1, source) for i, source in enumerate(sources))
+    for _, group in groupby(keys, lambda each: (each[0], each[1].kind)):
+        files = [source for _, source in group]
+        schema = _schema_with_id(files[0], settings.id_column) if typed else None
+        for items, size in _portions(files, settings, reader):
             rows = [item.row for item in items if item.row is not None]
             if typed and schema is None and rows:
                 schema = infer_schema(rows, settings.text_column)
-            yield Shard(next(names), items, schema, size)
+            yield Shard(items, schema, size)
 
 
 def annotate_shard(
-    shard: Shard, gpu_id: int, *, model: str, settings: Settings, output: Location
-) -> ShardReport:
-    """Annotate a shard; write the documents without errors, then the report.
+    shard: Shard, gpu_id: int, settings: Settings, *, model: str
+) -> tuple[bytes, ShardReport]:
+    """Annotate a shard; return the content of its file, with the documents without errors.
 
     Raises:
-        OSError: If a file cannot be written, and for other errors of the machine; also MemoryError,
-            and errors of a GPU.
+        OSError: For an error of the machine; also MemoryError, and errors of a GPU.
     """
     column, docs, schema = settings.text_column, settings.format == "spacy", shard.schema
-    given = [(item, item.row) for item in shard.items if item.row is not None]
-    nlp, texts = load(model, gpu_id, settings.dtype), [row[column] for _, row in given]
+    for item, row in shard.rows:
+        if ENTITIES in row:
+            item.reason = f"expected no column {ENTITIES!r}, which is added: rename it"
+    nlp, texts = load(model, gpu_id, settings.dtype), [row[column] for _, row in shard.rows]
     found = annotate_texts(nlp, texts, settings.batch_size, settings.max_characters, docs)
-    annotated, rows = [], []
-    for (item, row), each in zip(given, found):
-        if each.error is not None:
-            item.reason = each.error
-            continue
-        annotated.append((item, each))
-        rows.append({**row, column: each.text, ENTITIES: each.entities})
+    annotated = [(item, row, each) for (item, row), each in zip(shard.rows, found)]
+    for item, _, each in annotated:
+        item.reason = each.error or ""
+    annotated = [(item, row, each) for item, row, each in annotated if not item.reason]
+    rows = [{**row, column: each.text, ENTITIES: each.entities} for _, row, each in annotated]
     if docs or not settings.keep_text:
         for row in rows:
             del row[column]
         if schema is not None and column in schema.names:
             schema = schema.remove(schema.get_field_index(column))
-    contents = [each.doc for _, each in annotated if each.doc is not None]
+    contents = [each.doc for _, _, each in annotated if each.doc is not None]
     content, unwritten = WRITERS[settings.format](rows, contents, schema)
     for i, reason in unwritten.items():
         annotated[i][0].reason = reason
-    (output / f"{shard.name}.{settings.format}").write([content])
-    written = [each for item, each in annotated if not item.reason]
+    written = [each for item, _, each in annotated if not item.reason]
     words = sum(each.words for each in written)
     entities = sum(len(each.entities) for each in written)
-    report = shard.report(settings.id_column, words, entities)
-    write_report(output, report)
-    return report
-
-
-def _error_record(item: Item, id_column: str) -> dict[str, Any]:
-    identity = item.id if item.row is None else item.row[id_column]
-    return {"file": item.file, "line": item.line, "id": identity, "reason": item.reason}
-
-
-def _groups(sources: list[Source]) -> Iterator[list[Source]]:
-    """Group consecutive files of a group with the same columns."""
-    alone = ("parquet", "csv", "tsv")
-    keys = ((i if source.kind in alone else -1, source) for i, source in enumerate(sources))
-    for _, group in groupby(keys, lambda each: (each[0], each[1].kind, each[1].group)):
-        yield [source for _, source in group]
+    return content, shard.report(settings.id_column, words, entities)
 
 
 def _schema_with_id(source: Source, id_column: str) -> "Schema | None":
@@ -143,13 +134,15 @@ def _schema_with_id(source: Source, id_column: str) -> "Schema | None":
     return schema.append(pyarrow.field(id_column, pyarrow.string()))
 
 
-def _portions(group: list[Source], settings: Settings) -> Iterator[tuple[list[Item], int]]:
+def _portions(
+    group: list[Source], settings: Settings, reader: Callable[[Source, Settings], Iterator[Item]]
+) -> Iterator[tuple[list[Item], int]]:
     """Yield the items of each shard, and their bytes in the files."""
     items: list[Item] = []
     size = characters = 0
     for source in group:
         before = 0
-        for item in read(source, settings):
+        for item in reader(source, settings):
             items.append(item)
             size, before = size + item.position - before, item.position
             if item.row is not None:

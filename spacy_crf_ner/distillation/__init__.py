@@ -1,5 +1,6 @@
 """Knowledge distillation: a student pipeline learns from the distributions of teachers."""
 
-from .run import DEFAULTS, Summary, distill
+from ..annotate import Summary
+from .run import DEFAULTS, distill
 
 __all__ = ["DEFAULTS", "Summary", "distill"]

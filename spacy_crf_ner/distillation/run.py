@@ -1,20 +1,27 @@
 """Distillation: the teachers' scores of a corpus, and the training of a student on them."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import srsly
 from spacy.cli.train import train
 from spacy.language import Language
+from thinc.api import Config
 
 from ..annotate import Settings
+from ..annotate.fingerprint import make_fingerprint
+from ..annotate.inputs import Source, find_sources
 from ..annotate.multiprocess import processes
-from ..annotate.output_folder import STATE, ShardFolder
-from ..annotate.run import OnProgress
+from ..annotate.output_folder import STATE, open_folder
+from ..annotate.readers import check_text_column, read
+from ..annotate.run import Corpus, Job, OnProgress, Summary, find_corpus, run
+from ..annotate.shards import Shard, cut_shards
+from ..annotate.storage import Location
 from ..atomic import atomic_write, check_folder_name
 from ..docbin import SUFFIX, read_docbin
 from ..input_error import InputError
@@ -22,6 +29,7 @@ from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer
 from ..pipeline.seen_texts import SEEN_TEXTS
 from ..training.distill_corpus import check_numbers
+from ..training.teacher_shard import SUFFIX as SHARD_SUFFIX
 from ..training.teacher_shard import as_example
 from .agreement import write_held_out
 from .folds import FoldTeachers
@@ -29,12 +37,12 @@ from .shards import (
     DOC_CHARACTERS,
     SHARD_SIZE,
     LoadedTeacher,
-    TeachingRun,
     forget_teachers,
+    load_in_worker,
+    teach_shard,
 )
 from .student import check_teachers, load_student, student_config
 
-Summary = dict[str, Any]
 DEFAULTS = Settings(
     format="spacy", shard_size=SHARD_SIZE, max_characters=DOC_CHARACTERS, dtype="fp32"
 )
@@ -118,34 +126,29 @@ def distill(
     loaded = [LoadedTeacher(each, -1, None, component) for each in teachers]
     kinds = [each.common for each in loaded]
     check_teachers(nlp, kinds, teachers)
-    for corpus in filter(None, (gold, dev)):
-        _check_gold(nlp, corpus, kinds[0].labels)
-    run = TeachingRun(
-        model=teachers[0],
-        inputs=[*([] if gold is None else [gold]), *inputs],
-        output=out / "teachers",
-        settings=settings,
-        resume=resume,
-        restart=restart,
-        on_progress=lambda progress: None,
-        gold=0 if gold is None else 1,
-        teachers=teachers,
-        of_folds=(),
-        component=component,
-        student=nlp.config.to_str(),
-    )
+    for path in filter(None, (gold, dev)):
+        _check_gold(nlp, path, kinds[0].labels)
+    texts = inputs if gold is None else [gold, *inputs]
+    corpus = find_corpus(texts, out / "teachers", settings)
+    golds = _gold_sources(corpus, gold)
+    of_folds: list[list[str]] = []
     gpu_id = [*gpu_ids, -1][0]
     if folds:
-        of_folds = FoldTeachers(loaded, run.gold_files, folds, out / "folds")
-        of_folds.check_key(recognizer(nlp))
-        run = _train(of_folds, run, gpu_id, on_fold)
-        del of_folds
+        made = FoldTeachers(loaded, [each.name for each in golds], folds, out / "folds")
+        made.check_key(recognizer(nlp))
+        _train_folds(made, corpus.output, gpu_id, on_fold, resume=resume, restart=restart)
+        corpus = find_corpus([*made.files, *inputs], out / "teachers", settings)
+        golds, of_folds = corpus.found.sources[:folds], made.pipelines
+        del made
     seen = [_seen_texts(teacher) for teacher in loaded]
     del loaded
     forget_teachers()  # they may have changed since an earlier run in this process
+    job = _job(corpus, teachers, golds, of_folds, component, nlp.config.to_str())
+    sources = corpus.found.sources
+    shards = _cut(golds, sources[len(golds) :], bool(folds), settings)
     with progress as on_progress:
-        run.on_progress = on_progress
-        summary = run.execute(processes(workers, gpu_ids, run.sources.sources, run.settings))
+        engine = processes(workers, gpu_ids, sources, settings)
+        summary = run(corpus, shards, job, engine, resume, restart, on_progress, _summary)
     forget_teachers()
     if not summary["out"]:
         raise InputError(
@@ -172,36 +175,103 @@ def distill(
     return {**summary, "output": str(out), "model": str(out / "model-best")}
 
 
-def _train(
-    of_folds: FoldTeachers, run: TeachingRun, gpu_id: int, on_fold: Callable[[int], None]
-) -> TeachingRun:
-    """Train the teachers of the folds, and return the run in which they read them.
+def _gold_sources(corpus: Corpus, gold: Path | None) -> list[Source]:
+    """Return the files of the gold corpus, which are the first ones; check the others."""
+    sources = corpus.found.sources
+    golds = [] if gold is None else sources[: len(find_sources([gold], corpus.output).sources)]
+    for source in golds:
+        if source.kind != "spacy":
+            raise InputError(
+                f"{source.name}: expected a .spacy file of gold docs, got another file. "
+                "Convert it with spacy-crf-ner convert."
+            )
+    for source in sources[len(golds) :][:1]:
+        check_text_column(source, corpus.settings.text_column)
+    return golds
 
-    Nothing else may write to its output meanwhile.
-    """
-    with ShardFolder(run.location) as folder:
-        before = folder.read_fingerprint()
-        if run.restart:
-            folder.clear()
+
+def _train_folds(
+    of_folds: FoldTeachers,
+    output: Location,
+    gpu_id: int,
+    on_fold: Callable[[int], None],
+    *,
+    resume: bool,
+    restart: bool,
+) -> None:
+    """Train the teachers of the folds. Nothing else may write to the output meanwhile."""
+    with open_folder(output) as folder:
+        before = folder.check_free(resume=resume, restart=restart)
+        if restart:
             for earlier in of_folds.earlier():
                 shutil.rmtree(earlier)
-        elif before is not None and not run.resume:
-            raise folder.not_empty
         elif before is not None:
             names = [name for name, *_ in before["input"]]
             if [*map(str, of_folds.files)] != names[: len(of_folds.files)]:
                 raise InputError(
-                    f"{run.location.name}: expected the gold docs, teachers and folds of the "
-                    "earlier run, got others. Use the earlier ones, or replace the run with "
-                    "--restart."
+                    f"{output.name}: expected the gold docs, teachers and folds of the earlier "
+                    "run, got others. Use the earlier ones, or replace the run with --restart."
                 )
         if gpu_id >= 0:
             from ..ml.hardware import use_gpu
 
             use_gpu(gpu_id)
         of_folds.train(gpu_id, on_fold)
-    inputs = [*of_folds.files, *run.inputs[1:]]
-    return replace(run, inputs=inputs, gold=len(of_folds.files), of_folds=of_folds.pipelines)
+
+
+def _job(
+    corpus: Corpus,
+    teachers: Sequence[str],
+    golds: Sequence[Source],
+    of_folds: Sequence[Sequence[str]],
+    component: str | None,
+    student: str,
+) -> Job:
+    """Describe what workers do.
+
+    Args:
+        golds: The files with gold entities, which are kept.
+        of_folds: If not empty, the teachers of each of these files, instead of `teachers`.
+        student: The config of the student, whose tokens the teachers are given.
+    """
+    nlp = Config().from_str(student)["nlp"]
+    sources, settings = corpus.found.sources, corpus.settings
+    names = [*teachers, *chain.from_iterable(of_folds)]
+    prints = [make_fingerprint(each, sources, settings) for each in names]
+    fingerprint = {
+        **prints[0],
+        "model": [each["model"] for each in prints],
+        "gold": len(golds),
+        "component": component,
+        "tokenizer": {name: nlp[name] for name in ("lang", "tokenizer", "vectors")},
+    }
+    load = partial(load_in_worker, teachers=teachers, component=component)
+    work = partial(
+        teach_shard,
+        teachers=teachers,
+        teachers_of=dict(zip((source.name for source in golds), of_folds)),
+        component=component,
+        student=student,
+    )
+    return Job(load, work, SHARD_SUFFIX, fingerprint)
+
+
+def _cut(
+    golds: list[Source], texts: list[Source], alone: bool, settings: Settings
+) -> Iterator[Shard]:
+    """Cut gold docs, whose files may each have shards of their own, and texts."""
+    groups = [[source] for source in golds] if alone else [golds]
+    reader = partial(read, annotated=True)
+    return chain(
+        chain.from_iterable(cut_shards(group, settings, reader) for group in groups),
+        cut_shards(texts, settings),
+    )
+
+
+def _summary(summary: Summary) -> Summary:
+    """Return the content of summary.json."""
+    kept = {name: value for name, value in summary.items() if name != "entities"}
+    return {"empty": kept.pop("blank_lines"), **kept}
 
 
 def _seen_texts(teacher: LoadedTeacher) -> dict[str, Any]:

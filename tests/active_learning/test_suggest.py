@@ -177,9 +177,8 @@ def test_rank_texts_improbable_entity_adds_to_errors_score(unsure, monkeypatch):
     measured = ranking._measure
 
     def improbable(*arguments):
-        measured(*arguments)
-        for part in arguments[-1]:
-            part.result = part.result._replace(entities=[((0, 4, "PER"), 0.001)], candidates=[])
+        changes = {"entities": [((0, 4, "PER"), 0.001)], "candidates": []}
+        return [each._replace(**changes) for each in measured(*arguments)]
 
     monkeypatch.setattr(ranking, "_measure", improbable)
     ((unit,),), _ = rank_texts(unsure, ["Anna saw Bonn"], Options(strategy="errors"))
@@ -249,11 +248,10 @@ def test_rank_texts_question_ending_inside_token_at_cut_sets_error(
 ):
     measured = ranking._measure
 
-    def crossing(*arguments):
-        measured(*arguments)
-        for part in arguments[-1]:
-            found = [((1995, 3999, "LOC"), p)] if part.chunk.start == 0 else []
-            part.result = part.result._replace(candidates=found)
+    def crossing(nlp, pipe, batch):
+        found = [[((1995, 3999, "LOC"), p)] if piece.chunk.start == 0 else [] for piece in batch]
+        results = measured(nlp, pipe, batch)
+        return [each._replace(candidates=own) for each, own in zip(results, found)]
 
     monkeypatch.setattr(ranking, "_measure", crossing)
     text = f"{'It ' * 665}See http://a.com/{'a' * 3000} came"

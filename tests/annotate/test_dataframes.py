@@ -385,10 +385,12 @@ def test_batches_are_of_similar_length() -> None:
 def test_batches_fill_up_to_size_limits(batch_size) -> None:
     rng = random.Random(0)
     lengths = sorted([rng.randint(0, 300) for _ in range(900)] + [7_000, 20_000, 29_000] * 9)
-    items = [chunking.Chunk(0, 0, 0, length) for length in (*lengths, 60_000, 70_000)]
-    parts = [runner.Part(runner.AnnotatedText(""), chunk, "") for chunk in items]
-    batches = [[part.length for part in batch] for batch in runner.batches(parts, batch_size)]
-    assert [length for batch in batches for length in batch] == [*lengths, 60_000, 70_000]
+    lengths += [60_000, 70_000]
+    batches: list[list[int]] = []
+    assert runner.map_batches(lambda b: batches.append(b) or b, lengths, lengths, batch_size) == (
+        lengths
+    )
+    assert [length for batch in batches for length in batch] == lengths
 
     def fits(batch):
         if batch_size:

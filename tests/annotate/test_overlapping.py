@@ -1,6 +1,5 @@
 """Overlapping entities: all of them are in each format, with the probabilities in `doc.spans`."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ from spacy.tokens import Doc, DocBin
 from typer.testing import CliRunner
 
 from overlapping import LEARNED, TEXT, make_overlapping
-from spacy_crf_ner.annotate import Settings, annotate_frames
+from spacy_crf_ner.annotate import Settings, annotate, annotate_frames
 from spacy_crf_ner.annotate.chunking import Chunk, merge_entities
-from spacy_crf_ner.annotate.run import Run
 from spacy_crf_ner.cli import app
 
 KEY = "all"
@@ -127,26 +125,11 @@ def test_annotate_frames_with_token_merging_component_raises(pipeline: Language)
     assert found(annotated(pipeline, TEXT)) == LEARNED[TEXT]
 
 
-class Loop:
-    """An engine of one worker, in this process."""
-
-    size = 1
-
-    def __enter__(self) -> "Loop":
-        return self
-
-    def __exit__(self, *error: Any) -> None: ...
-
-    def map(self, work: Any, items: Any) -> Iterator[Any]:
-        return (work(item, -1) for item in items)
-
-
 @pytest.mark.parametrize("format", ["jsonl", "parquet", "spacy"])
 def test_each_format_has_all_entities(folder: Path, tmp_path: Path, format: str) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(LEARNED))
     settings, out = Settings(format=format), tmp_path / "out"
-    run = Run(str(folder / KEY), [tmp_path / "texts.txt"], out, settings, False, False, print)
-    summary = run.execute(Loop())
+    summary = annotate(str(folder / KEY), [tmp_path / "texts.txt"], out, settings, workers=1)
     assert (summary["errors"], summary["entities"]) == (0, sum(map(len, LEARNED.values())))
     shard = out / f"part-000000.{format}"
     if format == "spacy":

@@ -18,7 +18,7 @@ from pyarrow.fs import FileSelector, LocalFileSystem
 from spacy_crf_ner.annotate import Settings, WorkerError, annotate, annotate_on_ray
 from spacy_crf_ner.annotate import inputs as inputs_module
 from spacy_crf_ner.annotate.inputs import find_sources
-from spacy_crf_ner.annotate.output_folder import ShardFolder, ShardReport, write_report
+from spacy_crf_ner.annotate.output_folder import ShardReport, open_folder, write_report
 from spacy_crf_ner.annotate.storage import Location, locate
 
 ray = pytest.importorskip("ray")
@@ -356,7 +356,7 @@ def test_shard_folder_restart_deletes_only_written_files(tmp_path, scheme):
     path = tmp_path / "out"
 
     def begin(fingerprint, **choice):
-        with ShardFolder(locate(f"{scheme}{path}")) as folder:
+        with open_folder(locate(f"{scheme}{path}")) as folder:
             folder.begin(fingerprint, **{"resume": False, "restart": False, **choice})
 
     begin({"model": "m"})
@@ -375,7 +375,7 @@ def test_shard_folder_restart_deletes_only_written_files(tmp_path, scheme):
 @pytest.mark.parametrize("name", ["", "part-1.jsonl"])
 def test_shard_folder_on_file_or_foreign_folder_raises(tmp_path, name):
     (tmp_path / "part-1.jsonl").touch()
-    with pytest.raises(ValueError, match="expected a"), ShardFolder(locate(str(tmp_path / name))):
+    with pytest.raises(ValueError, match="expected a"), open_folder(locate(str(tmp_path / name))):
         pass
     assert [each.name for each in tmp_path.iterdir()] == ["part-1.jsonl"]
 
@@ -396,14 +396,14 @@ def test_shard_folder_on_other_file_system_writes_and_resumes(tmp_path):
     location = Location(Far(), f"{tmp_path}/out", "far://out")
     location.filesystem.create_dir(f"{tmp_path}/out/_progress")
     report = ShardReport("part-000000", 3, 1, 9, 2, 50, [{"file": "f", "line": 2}])
-    with ShardFolder(location) as folder:
+    with open_folder(location) as folder:
         folder.begin({"a": 1}, resume=False, restart=False)
         write_report(location, report)
         folder.add(report)
         folder.finish({"in": 3})
-    with ShardFolder(location) as folder:
+    with open_folder(location) as folder:
         folder.begin({"a": 1}, resume=True, restart=False)
-        assert folder.finished == {"part-000000"}
+        assert [*folder.finished] == ["part-000000"]
         assert folder.totals["documents"] == 3 and folder.totals["errors"] == 1
     assert errors(tmp_path / "out") == report.errors
 

@@ -8,7 +8,6 @@ import shutil
 import tracemalloc
 from contextlib import nullcontext
 from io import FileIO
-from pathlib import Path
 
 import pyarrow.parquet
 import pytest
@@ -21,8 +20,7 @@ from spacy_crf_ner.annotate import Settings, WorkerError, shards, worker
 from spacy_crf_ner.annotate import run as module
 from spacy_crf_ner.annotate.fingerprint import PACKAGES
 from spacy_crf_ner.annotate.inputs import find_sources
-from spacy_crf_ner.annotate.output_folder import ShardFolder, ShardReport, write_report
-from spacy_crf_ner.annotate.run import Run
+from spacy_crf_ner.annotate.output_folder import ShardReport, open_folder, write_report
 from spacy_crf_ner.annotate.shards import Shard, cut_shards
 from spacy_crf_ner.annotate.storage import StorageError, locate
 from spacy_crf_ner.input_error import InputError
@@ -84,20 +82,24 @@ def model(nlp, saved, tmp_path, monkeypatch):
 
 @pytest.fixture
 def dtypes(monkeypatch):
-    """The dtypes that shards were annotated in; "auto" is `dtypes.auto`."""
+    """The dtypes that shards were annotated in; "auto", or what was saved, is `dtypes.auto`."""
 
     class Dtypes(list):
         auto = "fp32"
 
     seen = Dtypes()
 
-    def annotate(shard, gpu_id, *, settings, **others):
+    def annotate(shard, gpu_id, settings, **others):
         seen.append(settings.dtype)
-        return annotate_shard(shard, gpu_id, settings=settings, **others)
+        return annotate_shard(shard, gpu_id, settings, **others)
 
     annotate_shard = module.annotate_shard
     monkeypatch.setattr(module, "annotate_shard", annotate)
-    monkeypatch.setattr(module, "load_model", lambda *args, **options: seen.auto)
+    monkeypatch.setattr(
+        module,
+        "load_model",
+        lambda dtype, gpu_id, model: seen.auto if dtype in ("auto", None) else dtype,
+    )
     return seen
 
 
@@ -109,9 +111,21 @@ def corpus(tmp_path):
 
 
 def execute(model, corpus, output, engine=None, resume=False, restart=False, **settings):
-    settings = Settings(**{"shard_size": 2, **settings})
-    run = Run(model, [corpus], str(output), settings, resume, restart, lambda progress: None)
-    return run.execute(nullcontext(engine or Loop()))
+    return annotate(
+        model, [corpus], output, Settings(**{"shard_size": 2, **settings}), engine, resume, restart
+    )
+
+
+def annotate(model, inputs, output, settings, engine=None, resume=False, restart=False):
+    corpus = module.find_corpus(inputs, output, settings)
+    return module.annotate_corpus(
+        model,
+        corpus,
+        nullcontext(engine or Loop()),
+        resume=resume,
+        restart=restart,
+        on_progress=lambda progress: None,
+    )
 
 
 def fingerprint_of(output):
@@ -134,24 +148,19 @@ def write_lines(folder, **files):
     return find_sources([folder], locate(f"{folder}.out")).sources
 
 
-def test_cut_shards_splits_by_size_kind_and_group(tmp_path):
+def test_cut_shards_splits_by_size_and_kind(tmp_path):
     table = ["id,text", "1,p", "2,q"]
     rows = ['{"text": "k"}', "", "no", '{"text": "l"}']
     sources = write_lines(
         tmp_path, a_txt="abcde", b_txt="fg", c_jsonl=rows, d_csv=table, e_csv=table, f_txt="xyz"
     )
-    sources[-1:] = sources[-1:] * 2
-    sources[-1] = sources[-1]._replace(group=1)
     found = [*cut_shards(sources, Settings(shard_size=4))]
     texts = ["".join(item.row["text"] if item.row else "-" for item in s.items) for s in found]
-    assert texts == ["abcd", "efg", "k--l", "pq", "pq", "xyz", "xyz"]
-    assert [shard.name for shard in found] == [f"part-{i:06}" for i in range(7)]
+    assert texts == ["abcd", "efg", "k--l", "pq", "pq", "xyz"]
     assert sum(shard.size for shard in found) == sum(source.size for source in sources)
-    assert [shard.blank for shard in found] == [0, 0, 1, 0, 0, 0, 0]
     report = found[2].report("id", 5, 6)
-    assert report[:5] == ("part-000002", 3, 1, 5, 6) and report.size == found[2].size
+    assert report[1:5] == (3, 1, 5, 6) and report.size == found[2].size
     assert [(error["line"], error["id"]) for error in report.errors] == [(3, None)]
-    assert found[2].report("id", 5, 6, empty=1)[:3] == ("part-000002", 2, 2)
 
 
 def test_cut_shards_ends_shard_after_exceeding_character_limit(tmp_path, monkeypatch):
@@ -252,26 +261,18 @@ def test_run_reserved_or_equal_column_names_raise(model, corpus, tmp_path, colum
         execute(model, corpus, tmp_path / "out", text_column=columns[0], id_column=columns[1])
 
 
-def test_auto_dtype_is_resolved_once_for_all_shards(model, corpus, tmp_path, dtypes):
+@pytest.mark.parametrize("given", ["auto", None])
+def test_auto_dtype_is_resolved_once_for_all_shards(model, corpus, tmp_path, dtypes, given):
     output, engine = tmp_path / "out", Loop(OSError("full"), after=2)
     with pytest.raises(OSError, match="full"):
-        execute(model, corpus, output, engine, dtype="auto")
-    assert fingerprint_of(output)["dtype"] == "fp32"
+        execute(model, corpus, output, engine, dtype=given)
     dtypes.auto = "bf16"  # on another machine
-    assert execute(model, corpus, output, dtype="auto", resume=True)["shards"] == 5
+    with pytest.raises(InputError, match="expected the dtype of the earlier run"):
+        execute(model, corpus, output, dtype="fp32", resume=True)
+    assert execute(model, corpus, output, dtype=given, resume=True)["shards"] == 5
     assert dtypes == ["fp32"] * 5
-    execute(model, corpus, output, dtype="auto", restart=True)
+    execute(model, corpus, output, dtype=given, restart=True)
     assert dtypes[5:] == ["bf16"] * 5
-    assert fingerprint_of(output)["dtype"] == "bf16"
-
-
-def test_auto_dtype_of_a_saved_pipeline_is_resolved_too(model, corpus, tmp_path, dtypes):
-    execute(model, corpus, tmp_path / "one")
-    assert dtypes == [None] * 5
-    config = Path(model, "config.cfg")
-    config.write_text(config.read_text() + '\n[nlp.x]\ndtype = "auto"\n')
-    execute(model, corpus, tmp_path / "two")
-    assert dtypes[5:] == ["fp32"] * 5
 
 
 def test_load_model_returns_dtype_of_transformer(tiny_transformer, monkeypatch):
@@ -290,8 +291,9 @@ def test_load_model_returns_dtype_of_transformer(tiny_transformer, monkeypatch):
     monkeypatch.setattr(shim, "fastest_dtype", lambda device, sizes, int8: ("fp32", "int8")[int8])
     accelerate(nlp, "auto")
     assert worker.load_model("auto", -1, model="m") == "int8"
+    assert worker.load_model(None, -1, model="m") == "int8", "as it was saved"
     accelerate(nlp, "bf16")
-    assert worker.load_model("auto", -1, model="m") == "bf16"
+    assert worker.load_model("bf16", -1, model="m") == "bf16"
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -336,13 +338,13 @@ def test_shard_folder_repeated_shard_keeps_last_report(tmp_path):
     location = locate(str(tmp_path / "out"))
     first = ShardReport("part-000000", 5, 0, 9, 3, 40, [{"line": i} for i in range(4)])
     second = first._replace(errors=[{"line": 9}])
-    with ShardFolder(location) as folder:
+    with open_folder(location) as folder:
         folder.begin({}, resume=False, restart=False)
         write_report(location, first)  # and here the process was killed
-    with ShardFolder(location) as folder:
+    with open_folder(location) as folder:
         folder.begin({}, resume=True, restart=False)
         write_report(location, second)
-    with ShardFolder(location) as folder:
+    with open_folder(location) as folder:
         folder.begin({}, resume=True, restart=False)
         assert (folder.totals["documents"], folder.totals["errors"]) == (5, 1)
         folder.finish({})
@@ -352,15 +354,11 @@ def test_shard_folder_repeated_shard_keeps_last_report(tmp_path):
 def test_run_resume_with_reordered_inputs_raises(model, corpus, tmp_path):
     other = tmp_path / "other.jsonl"
     other.write_text('{"text": "in Hanoi"}\n')
-
-    def annotate(*inputs, resume=False):
-        run = Run(model, inputs, tmp_path / "out", Settings(), resume, False, lambda progress: None)
-        return run.execute(nullcontext(Loop()))
-
-    annotate(corpus, other)
+    arguments = tmp_path / "out", Settings()
+    annotate(model, [corpus, other], *arguments)
     with pytest.raises(InputError, match="expected the input of the earlier run"):
-        annotate(other, corpus, resume=True)
-    assert annotate(corpus, other, resume=True)["in"] == 11
+        annotate(model, [other, corpus], *arguments, resume=True)
+    assert annotate(model, [corpus, other], *arguments, resume=True)["in"] == 11
 
 
 def test_run_resume_redoes_shard_without_report(model, corpus, tmp_path):
@@ -384,7 +382,7 @@ def test_run_zero_elapsed_time_reports_zero_speed(model, corpus, tmp_path, monke
 
 def test_shard_folder_finish_merges_errors_in_bounded_memory(tmp_path):
     location = locate(str(tmp_path / "out"))
-    with ShardFolder(location) as folder:
+    with open_folder(location) as folder:
         folder.begin({}, resume=False, restart=False)
         for i in reversed(range(100)):
             errors = [{"shard": i, "reason": "x" * 1000} for _ in range(20)]

@@ -19,6 +19,7 @@ from thinc.api import Config
 
 from pipelines import SENTENCES, TOK2VEC, ents, make_examples, train
 from spacy_crf_ner.annotate import WorkerError
+from spacy_crf_ner.annotate.shards import Shard
 from spacy_crf_ner.distillation import DEFAULTS, distill, folds, run, shards
 from spacy_crf_ner.distillation.agreement import interval
 from spacy_crf_ner.input_error import InputError
@@ -42,7 +43,7 @@ class Loop:
 
     def map(self, work: Any, items: Any) -> Any:
         for done, item in enumerate(items):
-            if isinstance(item, shards.Shard) and done == self.after:
+            if isinstance(item, Shard) and done == self.after:
                 raise RuntimeError("killed")
             yield work(item, -1)
 
@@ -239,12 +240,12 @@ def test_distill_resume_with_changed_input_raises(
 def test_load_in_worker_auto_dtype_depends_on_all_teachers(
     teacher: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = partial(shards._load_in_worker, "auto", -1, teachers=[teacher, teacher], component=None)
+    load = partial(shards.load_in_worker, "auto", -1, teachers=[teacher, teacher], component=None)
     for of_teachers, expected in (
         (["bf16", "bf16"], "bf16"),
         ([None, "int8"], "int8"),
         (["bf16", "int8"], "fp32"),
-        ([None, None], None),
+        ([None, None], "auto"),
     ):
         monkeypatch.setattr(shards, "resolved_dtype", partial(next, iter(of_teachers)))
         assert load() == expected
@@ -262,7 +263,7 @@ def test_distill_resume_reuses_scores_for_another_student(
 ) -> None:
     texts = write_texts(tmp_path / "in.jsonl", TEXTS)
     distill([teacher], [texts], tmp_path / "out", student)
-    monkeypatch.setattr(shards, "write_teacher_shard", None)
+    monkeypatch.setattr(run, "teach_shard", lambda *args, **settings: 1 / 0)
     other = write_config(tmp_path / "other.cfg", scheme="io")
     summary = distill([teacher], [texts], tmp_path / "out", other, temperature=2.0, resume=True)
     assert spacy.load(summary["model"]).get_pipe("ner").scheme.name == "io"
