@@ -7,7 +7,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from ..annotate.writers import json_line
-from ..data.doccano import UNITS, UTF16
+from ..data.json_reader import IN_UTF16, UNITS
 from ..data.label_studio import ANSWER, QUESTION
 from ..input_error import InputError
 from .selection import Unit
@@ -95,7 +95,7 @@ def _doccano(unit: Unit) -> Record:
     meta = _meta(unit)
     if "id" in meta:  # doccano has its own, which it would export with this value
         meta["source_id"] = meta.pop("id")
-    return {"text": unit.text, "label": label, **meta, UNITS: UTF16}
+    return {"text": unit.text, "label": label, **meta, UNITS: IN_UTF16}
 
 
 def _label_studio(unit: Unit) -> Record:

@@ -2,15 +2,18 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from ..docbin import DOCUMENT, META, document_name
-from .json_records import is_text, records_to_docs, shorten
+from ..docbin import DOCUMENT, document_name
+from ..input_error import CorpusError
+from .docs import make_docs
+from .json_records import is_text, shorten
 from .lines import Line, read_lines
-from .offsets import RawSpan, set_entities, tokenize
+from .record import RawSpan, Record
 from .repair_log import ConversionLog, error
 
 # An id, a label, one or more pairs of offsets, the text.
@@ -40,8 +43,8 @@ def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> It
             of the event.
         nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
         log: Decides what happens to mistakes, and counts them; None raises the first one. Kinds:
-            those of `set_entities`, "discontinuous", "id" for a duplicate id, and "line" for a line
-            that is not an annotation. A document is left out if one of its files cannot be read.
+            those of `set_entities`, "id" for a duplicate id, and "line" for a line that is not an
+            annotation. A document is left out if one of its files cannot be read.
 
     Yields:
         A Doc for each document, ordered by name, with unknown sentence boundaries.
@@ -60,11 +63,18 @@ def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> It
         fix = "Use a folder with both files, or one of the two"
         raise error(str(path), f"documents as name{TEXT} and name{ANNOTATION}", "none", fix)
     log.skipped_files(sorted({*files}.difference(used)))
-    records = ((str(stem), {"stem": stem}) for stem in stems)
-    return records_to_docs(records, lambda _, record: _to_doc(record["stem"], nlp, log), log)
+    return make_docs(path, nlp, log, partial(_records, stems), one_pass=True)
 
 
-def _to_doc(stem: Path, nlp: Language, log: ConversionLog) -> Doc:
+def _records(stems: list[Path], log: ConversionLog) -> Iterator[Record]:
+    for stem in stems:
+        try:
+            yield _record(stem, log)
+        except CorpusError as problem:
+            yield Record(str(stem), problem=("record", problem))
+
+
+def _record(stem: Path, log: ConversionLog) -> Record:
     text, annotation = (stem.with_name(stem.name + suffix) for suffix in (TEXT, ANNOTATION))
     if not is_text(text.name):
         fix = "Rename both files"
@@ -78,51 +88,32 @@ def _to_doc(stem: Path, nlp: Language, log: ConversionLog) -> Doc:
         content = text.read_bytes().decode("utf-8")
     except UnicodeDecodeError as problem:
         raise error(str(text), "UTF-8", str(problem), "Save the file as UTF-8") from problem
-    doc = tokenize(content, nlp, str(text))
-    doc.user_data[META] = {"file": text.name, DOCUMENT: document_name(stem)}
     lines = list(read_lines(annotation))
-    # Raise before any entity is counted: a document is read completely or left out.
     if unreadable := next((line.problem for line in lines if line.problem), None):
         raise unreadable[1]
+    given = [line for line in lines if line.text.strip()]
+    annotated = [line for line in given if not line.text.startswith(OTHER)]
+    log.skipped("line", len(given) - len(annotated))
     ids: set[str] = set()
-    unknown: list[str] = []
-    spans = [_span(line, ids, log, unknown) for line in lines if line.text.strip()]
-    missing = [_place(each, len(content)) for each in unknown]
-    if log.spans_key is not None:
-        missing.clear()
-    return set_entities(doc, filter(None, spans), log, str(annotation), missing=missing)
+    spans = [_span(line, ids) for line in annotated]
+    meta = {"file": text.name, DOCUMENT: document_name(stem)}
+    return Record(str(text), content, spans=spans, meta=meta)
 
 
-def _span(line: Line, ids: set[str], log: ConversionLog, unknown: list[str]) -> RawSpan | None:
-    """Read a line of annotation; return None if it is not a span, or is left out.
-
-    Args:
-        unknown: Gets the offsets of an entity that is left out, "" if they are not known.
-    """
-    if line.text.startswith(OTHER):
-        log.skipped("line")
-        return None
+def _span(line: Line, ids: set[str]) -> RawSpan:
+    """Read a line of annotation."""
     match = SPAN.fullmatch(line.text)
-    kind, expected, got, fix = "line", EXPECTED, line.text, "Correct or remove the line"
-    if match and ";" in match[3]:
-        kind, expected, got = "discontinuous", "one pair of offsets", match[3]
-        fix = "Entities must be continuous: annotate one part, or remove the line"
-    elif match and match[1] in ids:
-        kind, expected, got = "id", "an id that is new", match[1]
+    if not match:
+        problem = error(line.where, EXPECTED, shorten(line.text), "Correct or remove the line")
+        return RawSpan(None, None, None, where=line.where, problem=("line", problem))
+    parts = [_offsets(pair) for pair in match[3].split(";")]
+    span = RawSpan(*parts[0], match[2], where=line.where, text=match[4], parts=tuple(parts))
+    if match[1] in ids:
         fix = "Give each annotation another id"
-    elif match:
-        ids.add(match[1])
-        return RawSpan(*_offsets(match[3]), match[2], where=line.where, text=match[4])
-    log.read(records=0, entities=1)
-    log.rejected(kind, error(line.where, expected, shorten(got), fix), entities=1)
-    unknown += match[3].split(";") if match else [""]
-    return None
-
-
-def _place(pair: str, length: int) -> tuple[int, int]:
-    """Return the offsets, or those of the whole text if they are not valid."""
-    start, end = _offsets(pair) if pair else (0, 0)
-    return (start, end) if start < end <= length else (0, length)
+        problem = error(line.where, "an id that is new", shorten(match[1]), fix)
+        return span._replace(problem=("id", problem))
+    ids.add(match[1])
+    return span
 
 
 def _offsets(pair: str) -> tuple[int, int]:

@@ -1,24 +1,26 @@
 """What the character offsets of a file count: Unicode characters, as here, or something else.
 
 Tools in JavaScript or Java count units of UTF-16, where an emoji is two. A pipeline that composes
-its texts (NFC) counts composed letters, where the text in the file may have decomposed ones.
+its texts (NFC) counts composed letters, where the text in the file may have decomposed ones. Some
+formats have inclusive ends: the offset of the last character.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
 from unicodedata import combining, is_normalized, normalize
 
 from spacy.tokens import Doc
 
 from ..input_error import CorpusError
-from .json_records import Record
-from .offsets import RawSpan, trim_whitespace
-from .repair_log import ConversionLog, error
+from .json_records import is_text
+from .offsets import same_text, trim_whitespace
+from .record import CHARACTERS, NFC, UTF16, RawSpan, Record
+from .repair_log import error
 
-CHARACTERS, UTF16, NFC = "characters", "UTF-16", "NFC"
 MIXED = 1 / 3  # share of the spans that may speak for another way to count, as by chance
+ENDS_OF_WORDS = 0.9  # share of the spans whose inclusive end is a letter or digit
 
 
 def _utf16(text: str) -> list[int]:
@@ -46,70 +48,108 @@ def _begins_letter(before: str, character: str) -> bool:
 UNITS: dict[str, Callable[[str], list[int]]] = {UTF16: _utf16, NFC: _composed}
 
 
+@dataclass(frozen=True)
+class Offsets:
+    """What the offsets of a file are.
+
+    Attributes:
+        counting: What they count.
+        inclusive: Whether an end is the offset of the last character.
+        is_certain: Whether the texts of spans show it; otherwise, the ends of words do.
+    """
+
+    counting: str = CHARACTERS
+    inclusive: bool = False
+    is_certain: bool = False
+
+
+class OffsetSurvey:
+    """Finds what the offsets of a file count: that by which most of its spans are whole tokens.
+
+    Args:
+        tokens: Makes the Doc of a record; it may raise CorpusError.
+    """
+
+    def __init__(self, tokens: Callable[[Record], Doc]) -> None:
+        self._tokens = tokens
+        self._fitting = Counter[frozenset[str]]()  # the ways by which a span is whole tokens
+        self._ends = Counter[str]()
+
+    def add(self, record: Record) -> None:
+        """Look at the spans of a record."""
+        if not is_text(record.text):
+            return
+        spans = [*record.spans, *record.incorrect]
+        for span in spans if record.inclusive or record.counts_in is None else ():
+            self._ends.update(_evidence(record.text, span))
+        self._ends["format"] += record.inclusive
+        if record.counts_in is None and possible_countings(record.text):
+            with suppress(CorpusError):  # `make_docs` raises it
+                self._add_units(self._tokens(record), spans)
+
+    def _add_units(self, doc: Doc, spans: Sequence[RawSpan]) -> None:
+        text = doc.text
+        units = {way: _units(text, way) for way in (CHARACTERS, *UNITS)}
+        for span in spans:
+            fits = (way for way in units if _is_tokens(doc, text, span, units[way]))
+            self._fitting[frozenset(fits)] += 1
+
+    def result(self, where: str) -> Offsets:
+        """Return what the offsets of the file `where` are; characters if nothing speaks against it.
+
+        Raises:
+            CorpusError: If more than `MIXED` of the spans that decide between two ways to count
+                speak for the other one.
+        """
+        fitting, ends, ways = self._fitting, self._ends, (CHARACTERS, *UNITS)
+        totals = {way: sum(n for fits, n in fitting.items() if way in fits) for way in ways}
+        best = max(ways, key=totals.__getitem__)
+        for other in ways:
+            for_best = sum(n for fits, n in fitting.items() if best in fits and other not in fits)
+            against = sum(n for fits, n in fitting.items() if other in fits and best not in fits)
+            if against > MIXED * (for_best + against):
+                got = f"{for_best} that fit only {best}, and {against} only {other}"
+                raise error(where, "offsets that count the same", got, "Correct those that differ")
+        if said := ends["text, inclusive"] + ends["text, exclusive"]:
+            return Offsets(best, ends["text, inclusive"] > said / 2, True)
+        by_words = ends["inside"] > ends["all"] / 2
+        by_words &= ends["letter"] > ENDS_OF_WORDS * ends["all"] and best == CHARACTERS
+        return Offsets(best, bool(ends["format"]) or by_words)
+
+
+def _evidence(text: str, span: RawSpan) -> list[str]:
+    """Return what a span says about inclusive ends."""
+    start, end = span.start, span.end
+    if not (type(start) is type(end) is int and 0 <= start <= end <= len(text)):
+        return []
+    if span.text is not None:
+        ways = {"exclusive": text[start:end], "inclusive": text[start : end + 1]}
+        fits = [way for way, found in ways.items() if same_text(found, span.text)]
+        return [f"text, {fits[0]}"] if len(fits) == 1 else []
+    before, last, after = text[:end][-1:], text[end : end + 1], text[end + 1 : end + 2]
+    is_inside = last.isalnum() and not after.isalnum() and (start == end or before.isalnum())
+    return ["all"] + ["letter"] * last.isalnum() + ["inside"] * is_inside
+
+
+def including_end(text: str, span: RawSpan) -> RawSpan:
+    """Move an inclusive end behind the last character, unless the text of the span has it there."""
+    start, end = span.start, span.end
+    if type(start) is not int or type(end) is not int:
+        return span
+    is_exclusive = span.text is not None and same_text(text[start:end], span.text)
+    return span if is_exclusive else span._replace(end=end + 1)
+
+
 def possible_countings(text: str) -> list[str]:
     """Return the ways to count that differ from characters in a text."""
     has_pairs = any(ord(character) > 0xFFFF for character in text)
     return [UTF16] * has_pairs + [NFC] * (not is_normalized("NFC", text))
 
 
-def counting_of_file(
-    path: Path,
-    records: Iterable[tuple[str, object]],
-    parse: Callable[[str, Record], tuple[Doc, list[RawSpan]]],
-) -> str:
-    """Return `find_counting` for the records of a file, as `json_lines` yields them.
-
-    Args:
-        parse: Makes the doc and its spans of a record that is an object; it may raise CorpusError.
-    """
-
-    def texts() -> Iterator[tuple[Doc, list[RawSpan]]]:
-        for where, record in records:
-            if isinstance(record, dict) and any(map(possible_countings, _strings(record))):
-                with suppress(CorpusError):  # the reader raises it
-                    yield parse(where, {**record})
-
-    return find_counting(texts(), str(path))
-
-
-def _strings(record: Record) -> Iterator[str]:
-    return (value for value in record.values() if isinstance(value, str))
-
-
-def find_counting(texts: Iterable[tuple[Doc, Sequence[RawSpan]]], where: str) -> str:
-    """Return the way to count by which most spans of a file are whole tokens.
-
-    Args:
-        texts: The docs of the file, and their spans; those that fit by each way, or by none, do not
-            decide.
-
-    Returns:
-        The way to count; CHARACTERS if nothing speaks against it.
-
-    Raises:
-        CorpusError: If more than `MIXED` of the spans that decide between two ways speak for the
-            other one.
-    """
-    ways = (CHARACTERS, *UNITS)
-    fitting = Counter[frozenset[str]]()  # the ways by which a span is whole tokens
-    for doc, spans in texts:
-        text = doc.text
-        units = {way: _units(text, way) for way in ways}
-        for span in spans:
-            fitting[frozenset(w for w in ways if _is_tokens(doc, text, span, units[w]))] += 1
-    totals = {way: sum(n for fits, n in fitting.items() if way in fits) for way in ways}
-    best = max(ways, key=totals.__getitem__)
-    for other in ways:
-        for_best = sum(n for fits, n in fitting.items() if best in fits and other not in fits)
-        against = sum(n for fits, n in fitting.items() if other in fits and best not in fits)
-        if against > MIXED * (for_best + against):
-            got = f"{for_best} that fit only {best}, and {against} only {other}"
-            raise error(where, "offsets that count the same", got, "Correct those that differ")
-    return best
-
-
 def in_characters(text: str, spans: Sequence[RawSpan], counting: str) -> list[RawSpan]:
     """Convert the offsets of spans; invalid ones stay as they are."""
+    if counting == CHARACTERS:
+        return [*spans]
     units = _units(text, counting)
     return [
         span._replace(start=units[span.start], end=units[span.end])
@@ -117,6 +157,18 @@ def in_characters(text: str, spans: Sequence[RawSpan], counting: str) -> list[Ra
         else span
         for span in spans
     ]
+
+
+def matched_in_utf16(text: str, span: RawSpan) -> RawSpan | None:
+    """Convert the offsets of a span whose own text is found only if they count in UTF-16."""
+    if span.text is None or (_is_within(span, len(text) + 1) and _has_text(text, span)):
+        return None
+    (moved,) = in_characters(text, [span], UTF16)
+    return moved if moved != span and _has_text(text, moved) else None
+
+
+def _has_text(text: str, span: RawSpan) -> bool:
+    return same_text(text[span.start : span.end], span.text or "")
 
 
 def _units(text: str, counting: str) -> Sequence[int]:
@@ -129,23 +181,6 @@ def _units(text: str, counting: str) -> Sequence[int]:
 def _is_within(span: RawSpan, n: int) -> bool:
     are_numbers = type(span.start) is int and type(span.end) is int
     return are_numbers and 0 <= span.start < span.end < n
-
-
-def repair_counting(
-    doc: Doc, spans: Sequence[RawSpan], counting: str, log: ConversionLog, where: str
-) -> list[RawSpan]:
-    """Convert the offsets of spans to characters.
-
-    Args:
-        counting: How the file counts, from `find_counting`.
-        log: Decides what happens if that is not by characters: "utf16" or "nfc".
-    """
-    found = in_characters(doc.text, spans, counting)
-    if found != [*spans]:
-        fix = f"The spans are whole tokens if they count in {counting}: convert them with --repair"
-        problem = error(where, "offsets that count characters", counting, fix)
-        log.repaired(counting.replace("-", "").lower(), problem)
-    return found
 
 
 def _is_tokens(doc: Doc, text: str, span: RawSpan, units: Sequence[int]) -> bool:

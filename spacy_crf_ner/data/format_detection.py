@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from spacy.tokens import Doc
@@ -11,14 +10,11 @@ from ..docbin import SUFFIX
 from .brat import is_brat, read_brat
 from .conll import is_columns, read_conll
 from .docbin import is_spacy, read_spacy
-from .doccano import is_doccano, read_doccano
 from .files import find_files
 from .gmb import GMB_HEADER, read_gmb
 from .hugging_face import is_hugging_face, read_hugging_face
 from .inline import MARKUP, read_inline
-from .json_records import decode_json
-from .jsonl import is_jsonl, read_jsonl
-from .label_studio import is_label_studio, read_label_studio
+from .json_reader import detect_array, detect_json_lines, read_json
 from .lines import read_lines
 from .other_shapes import refuse_markdown
 from .repair_log import error
@@ -37,9 +33,9 @@ FORMATS: dict[str, Reader] = {
     "inline": read_inline,
     "conll": read_conll,
     "gmb": read_gmb,
-    "jsonl": read_jsonl,
-    "doccano": read_doccano,
-    "label_studio": read_label_studio,
+    "jsonl": read_json,
+    "doccano": read_json,
+    "label_studio": read_json,
     "brat": read_brat,
     "hugging_face": read_hugging_face,
     "spacy": read_spacy,
@@ -85,20 +81,15 @@ def _format_of(path: Path) -> str:
         head = file.read(1000)
     if is_spacy(head):
         return "spacy"
-    if is_label_studio(head.decode("utf-8-sig", errors="replace")):
-        return "label_studio"
+    if found := detect_array(head.decode("utf-8-sig", errors="replace")):
+        return found
     lines = _first_lines(path)
     if lines and lines[0].replace('"', "").split(",") == GMB_HEADER:
         return "gmb"
     if is_columns(lines):
         return "conll"
-    for line in lines:  # use the first record without a mistake
-        with suppress(ValueError):
-            record = decode_json(line)
-            if is_doccano(record):
-                return "doccano"
-            if is_jsonl(record):
-                return "jsonl"
+    if found := detect_json_lines(lines):
+        return found
     if lines and not lines[0].lstrip().startswith(("{", "[{", '["')):
         refuse_markdown(str(path), lines)
     is_object = lines and OBJECT.match(lines[0])  # its strings may have links of Markdown

@@ -16,7 +16,8 @@ from spacy.util import get_words_and_spaces
 from ..input_error import CorpusError
 from .json_records import shorten
 from .lines import read_lines
-from .offsets import RawSpan, set_entities, tokenize
+from .offsets import set_entities, tokenize
+from .record import RawSpan
 from .repair_log import ConversionLog, error
 
 ESCAPED = re.compile(r"\\([\[\]\\])")

@@ -179,15 +179,16 @@ def _is_word(tag: str) -> bool:
 
 
 @lru_cache
-def _is_tag(tag: str) -> bool:
+def is_tag(tag: str) -> bool:
+    """Whether a cell is a tag, and not two of them."""
     return bool(TAG.fullmatch(tag) and not SECOND_TAG.fullmatch(tag))
 
 
 def _check(row: TaggedToken) -> TaggedToken:
-    if not (row.problem or row.inner) and row.word and _is_tag(row.tag):
+    if not (row.problem or row.inner) and row.word and is_tag(row.tag):
         return row  # as nearly all
     if not row.problem:
-        bad = [tag for tag in row.tags if not _is_tag(tag)]
+        bad = [tag for tag in row.tags if not is_tag(tag)]
         if row.word and not bad:
             return row
         got = f"{row.word!r} and {(bad or row.tags)[0]!r}"

@@ -1,25 +1,28 @@
-"""JSON records; each one becomes a Doc or is counted as rejected."""
+"""Values of JSON: strictly parsed, from lines or one array, and their types."""
 
 import json
 import reprlib
-from collections.abc import Callable, Iterable, Iterator
+from codecs import BOM_UTF8
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import srsly
 from spacy.tokens import Doc
 
 from ..docbin import META
-from ..input_error import CorpusError, InputError
+from ..input_error import InputError
 from .lines import read_lines
-from .repair_log import ConversionLog, error
+from .repair_log import error
 
 MAX_ARRAY_BYTES = 512 * 2**20  # a parsed array takes several times this size in memory
 MAX_DEPTH = 200  # nested lists and objects; deeper ones cannot be stored safely
 TYPES = {str: "a string", bool: "true or false", list: "a list", dict: "an object"}
 
-Record = dict[str, Any]
+JsonObject = dict[str, Any]
 Value = TypeVar("Value")
 
 _short = reprlib.Repr()
@@ -29,52 +32,6 @@ _short.maxstring = _short.maxother = 80
 def shorten(value: object) -> str:
     """Shorten a value of any size and depth for a message."""
     return _short.repr(value)
-
-
-def records_to_docs(
-    records: Iterable[tuple[str, object]],
-    to_doc: Callable[[str, Record], Doc | None],
-    log: ConversionLog,
-) -> Iterator[Doc]:
-    """Make a Doc of each record, one at a time; no two records may have the same id.
-
-    Args:
-        records: The place of each record, such as "corpus.jsonl, line 5", and its value, or the
-            CorpusError of reading it. For each id, a hash and the last part of its place are kept:
-            about 150 bytes.
-        to_doc: Makes a Doc, or returns None for a record that it has counted as skipped. It raises
-            CorpusError for a record that cannot be read, before it counts any entity.
-        log: Decides whether such a record is an error, or is left out and counted.
-    """
-    places: dict[int, str] = {}
-    for where, record in records:
-        try:
-            if isinstance(record, CorpusError):
-                raise record
-            if not isinstance(record, dict):
-                raise error(where, "an object of JSON", shorten(record), "Write {...}, with a text")
-            _check_new_id(where, record.get("id"), places)
-            doc = to_doc(where, record)
-        except CorpusError as problem:
-            log.read()
-            log.rejected("record", problem, records=1)
-            continue
-        if doc is not None:
-            log.read()
-            yield doc
-
-
-def _check_new_id(where: str, identity: object, places: dict[int, str]) -> None:
-    if identity is None:
-        return
-    if type(identity) not in (str, int):
-        raise error(where, "a string or a whole number for 'id'", shorten(identity))
-    place = where.rpartition(", ")[2]
-    # Hash the repr, because hash(-1) == hash(-2).
-    first = places.setdefault(hash(repr(identity)), place)
-    if first != place:
-        fix = "Keep one of the two, or give them different ids"
-        raise error(where, "an id that is new", f"{shorten(identity)}, as in {first}", fix)
 
 
 # JSON
@@ -109,26 +66,62 @@ def json_lines(path: Path) -> Iterator[tuple[str, object]]:
                 yield where, error(where, "JSON", got, fix)
 
 
-def json_array(path: Path) -> Iterator[tuple[str, object]]:
-    """Read the items of a file that is one JSON array of at most `MAX_ARRAY_BYTES`.
+def json_values(path: Path) -> Iterator[tuple[str, object]]:
+    """Read the values of a file: of its lines, or the items of one array, or one object.
+
+    Yields:
+        The place of each value, and the value, or a CorpusError if it is not JSON.
 
     Raises:
-        CorpusError: For any other file.
-
-    This is never repaired, because the number of lost records is unknown.
+        CorpusError: For an array that is not complete, or of more than `MAX_ARRAY_BYTES`. This is
+            never repaired, because the number of lost records is unknown.
     """
-    size = path.stat().st_size
+    lines = ((text, problem) for _, text, problem in read_lines(path) if problem or text.strip())
+    first, second = [*islice(lines, 2), ("", None), ("", None)][:2]
+    begins, size = _begins_with(path), path.stat().st_size
+    value = _value(first[0])
+    are_lines = value is not None and _value(second[0]) is not None
+    is_array = begins == "[" and not is_pair(value) and not are_lines
+    if not is_array and (begins != "{" or value is not None or size > MAX_ARRAY_BYTES):
+        yield from json_lines(path)
+        return
     if size > MAX_ARRAY_BYTES:
         fix = "Export the project in several files, and convert all of them"
         raise error(str(path), f"at most {MAX_ARRAY_BYTES:,} bytes", f"{size:,}", fix)
     try:
-        values = decode_json(path.read_text(encoding="utf-8-sig"))
-        if not isinstance(values, list):
-            raise ValueError(shorten(values))
+        value = decode_json(path.read_text(encoding="utf-8-sig"))
     except ValueError as bad:
+        if not is_array:
+            yield from json_lines(path)
+            return
         expected, fix = "an array of JSON, in UTF-8", "Export the file again"
         raise error(str(path), expected, str(bad), fix) from bad
-    return ((f"{path}, record {number}", value) for number, value in enumerate(values, 1))
+    if isinstance(value, list):
+        yield from ((f"{path}, record {n}", item) for n, item in enumerate(value, 1))
+    else:
+        yield str(path), value
+
+
+def _begins_with(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(1000).removeprefix(BOM_UTF8).lstrip()[:1].decode(errors="replace")
+
+
+def _value(line: str) -> object:
+    """Return the value of a line, or None if it is not JSON."""
+    with suppress(ValueError):
+        return decode_json(line)
+    return None
+
+
+def is_pair(value: object) -> TypeGuard[list[Any]]:
+    """Return whether a value is a text with its annotation, as ["text", {"entities": [...]}]."""
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and isinstance(value[0], str)
+        and isinstance(value[1], dict)
+    )
 
 
 def _depth(value: object) -> int:
@@ -141,7 +134,7 @@ def _depth(value: object) -> int:
     return depth
 
 
-def _object(pairs: list[tuple[str, Any]]) -> Record:
+def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
     record = dict(pairs)
     if len(record) < len(pairs):
         raise ValueError(f"a key twice among {shorten([key for key, _ in pairs])}")
@@ -162,7 +155,7 @@ _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, pars
 # Contents of a record
 
 
-def pop_typed(where: str, record: Record, key: str, kind: type[Value]) -> Value:
+def pop_typed(where: str, record: JsonObject, key: str, kind: type[Value]) -> Value:
     """Remove a key and return its value, or an empty one if it is null or missing.
 
     Raises:
@@ -190,7 +183,7 @@ def check_unicode(what: str, value: str) -> None:
         raise InputError(f"{what}: expected UTF-8, got {shorten(value)}. Correct or rename it.")
 
 
-def store_meta(where: str, doc: Doc, meta: Record) -> None:
+def store_meta(where: str, doc: Doc, meta: JsonObject) -> None:
     """Store the other values of a record as `doc.user_data["meta"]`.
 
     Raises:

@@ -1,94 +1,56 @@
-"""Label Studio's JSON exports: an array of annotated tasks."""
+"""Tasks of Label Studio, in JSON and JSON-MIN."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
-from spacy.language import Language
-from spacy.tokens import Doc
-
-from .json_records import (
-    Record,
-    is_text,
-    json_array,
-    pop_typed,
-    records_to_docs,
-    shorten,
-    store_meta,
-)
-from .offsets import RawSpan, raw_span, set_entities, set_incorrect_spans, tokenize, trim_whitespace
+from .counting import matched_in_utf16
+from .json_records import JsonObject, is_text, pop_typed, shorten
+from .offsets import trim_whitespace
+from .record import RawSpan, Record
 from .repair_log import ConversionLog, error
 
-# Keys of a task in JSON-MIN: one of the first three shows that it was annotated.
+# Keys of a task in JSON-MIN: one of them shows that it was annotated.
 ANNOTATED = ("annotation_id", "annotator", "lead_time")
 # Key of a task for the span that it asks about, and the name of the choices for the answer.
 QUESTION, ANSWER = "asked_span", "answer"
 OF_TASK = (*ANNOTATED, "id", "created_at", "updated_at")
 
 
-def is_label_studio(head: str) -> bool:
-    """Return whether these first characters of a file begin a JSON array of objects."""
-    head = head.removeprefix("\ufeff").lstrip()
-    return head.startswith("[") and head[1:].lstrip()[:1] in ("{", "]")
+def is_label_studio(record: object) -> bool:
+    """Return whether a JSON value is a task of Label Studio, in JSON or JSON-MIN."""
+    if not isinstance(record, dict) or "spans" in record or "entities" in record:
+        return False
+    if isinstance(record.get("data"), dict) or "completions" in record:
+        return True
+    lists = (value for value in record.values() if isinstance(value, list))
+    labeled = any(isinstance(each, dict) and "labels" in each for value in lists for each in value)
+    return labeled or not record.keys().isdisjoint((*ANNOTATED, QUESTION))
 
 
-def read_label_studio(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
-    """Read Label Studio's JSON or JSON-MIN export of a project that labels text.
+def label_studio_record(where: str, task: JsonObject, log: ConversionLog) -> Record | None:
+    """Read a task of a project that labels text; None for one that is not annotated.
+
+    If a task has several annotations, the ground truth is read; without one, they must agree.
+    Cancelled ones, tasks without other ones, results other than labels, and predictions are
+    skipped. A result with several labels is an entity of each, if there is a spans key. The text is
+    the one that the results refer to; without results, it is "text", or the only string of the
+    data. Of a task of `spacy-crf-ner suggest --unit spans`, which has an "asked_span", the choice
+    "yes" or "no" is read: only this span is annotated.
 
     Args:
-        path: File, UTF-8, which is read into memory: see `json_records.MAX_ARRAY_BYTES`. If a task
-            has several annotations, the ground truth is read; without one, they must agree.
-            Cancelled ones, tasks without other ones, results other than labels, and predictions are
-            skipped. A result with several labels is an entity of each, if there is a spans key. The
-            text is the one that the results refer to; without results, it is "text", or the only
-            string of the data. Of a task of `spacy-crf-ner suggest --unit spans`, which has an
-            "asked_span", the choice "yes" or "no" is read: only this span is annotated.
-        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
-        log: Decides what happens to mistakes, and counts them; None raises the first one. Kinds:
-            those of `set_entities`; "contradiction": annotations of a task that do not agree, where
-            the first is kept; and "utf16": old versions of Label Studio count in UTF-16, where an
-            emoji is two characters. A span whose text matches by that count is repaired. A task
-            that cannot be read is left out, but invalid JSON makes the whole file unreadable.
-
-    Yields:
-        A Doc for each task, with unknown sentence boundaries. The id of the task, and its data
-        except the text, are in `doc.user_data["meta"]`.
+        where: The place of the task.
+        task: The task; it is changed.
+        log: Decides about annotations that do not agree, "contradiction": the first is kept.
 
     Raises:
-        CorpusError: For an invalid file.
+        CorpusError: For an invalid task.
     """
-    log = log or ConversionLog()
-
-    def to_doc(where: str, task: Record) -> Doc | None:
-        full = "data" in task or "annotations" in task or "completions" in task
-        found = _annotation(where, task, log) if full else _short_form(where, task)
-        if found is None:
-            return None
-        text, values, meta, answer = found
-        doc = tokenize(text, nlp, where)
-        store_meta(where, doc, meta)
-        if answer is not None:
-            asked = [raw_span(value, "start", "end", "label") for value in values]
-            set_entities(doc, asked if answer else [], log, where, partial=True)
-            if not answer:
-                set_incorrect_spans(doc, asked, log, where)
-            return doc
-        content = doc.text  # computed at each access
-        spans = [
-            _span(where, content, each, log) for value in values for each in _by_label(value, log)
-        ]
-        return set_entities(doc, spans, log, where)
-
-    return records_to_docs(json_array(path), to_doc, log)
+    if "data" in task or "annotations" in task or "completions" in task:
+        return _annotation(where, task, log)
+    return _short_form(where, task, log)
 
 
-# Text, spans, metadata, and the answer about the only span; None for a text without a question.
-Found = tuple[object, list[object], Record, bool | None]
-
-
-def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
-    """Return text, spans and metadata of a task; None if it is not annotated."""
-    data = pop_typed(where, task, "data", dict)
+def _annotation(where: str, task: JsonObject, log: ConversionLog) -> Record | None:
+    data = {**pop_typed(where, task, "data", dict)}
     key = "annotations" if "annotations" in task else "completions"
     annotations = _pop_objects(where, task, key)
     keys = "was_cancelled", "skipped"  # of annotations, and of completions
@@ -121,8 +83,9 @@ def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
         raise error(where, "labels of text", shorten(unread), fix)
     log.skipped("result", len(results[0]) - len(labels))
     text = data.pop(_text_key(where, data, labels))
-    _check_agreement(where, [_spans(where, text, each) for each in results], others, log)
-    return text, [result.get("value") for result in labels], _meta(task, data), None
+    _check_agreement(where, [_said(text, each) for each in results], others, log)
+    spans = [span for result in labels for span in _spans(result.get("value"), log)]
+    return Record(where, text, spans=spans, meta=_meta(task, data))
 
 
 def _check_agreement(where: str, said: list[list[str]], others: int, log: ConversionLog) -> None:
@@ -135,12 +98,12 @@ def _check_agreement(where: str, said: list[list[str]], others: int, log: Conver
         log.rejected("contradiction", error(where, "annotations that agree", got, fix))
 
 
-def _choices(results: list[Record]) -> list[object]:
+def _choices(results: list[JsonObject]) -> list[object]:
     values = [each.get("value") for each in results if each.get("from_name") == ANSWER]
     return [value.get("choices") for value in values if isinstance(value, dict)]
 
 
-def _is_asked(result: Record, data: Record) -> bool:
+def _is_asked(result: JsonObject, data: JsonObject) -> bool:
     """Whether a result is the span of the question, which the task has brought along."""
     value, asked = result.get("value"), data[QUESTION]
     if not isinstance(value, dict) or not isinstance(asked, dict):
@@ -149,34 +112,39 @@ def _is_asked(result: Record, data: Record) -> bool:
     return place == (asked.get("start"), asked.get("end"), [asked.get("label")])
 
 
-def _spans(where: str, text: object, results: list[Record]) -> list[str]:
+def _said(text: object, results: list[JsonObject]) -> list[str]:
     """Describe the spans of an annotation as they are read: trimmed, by label, each one once."""
     said: set[str] = set()
     content = text if isinstance(text, str) and is_text(text) else ""  # `tokenize` refuses others
-    log = ConversionLog(repair=True, spans_key="")
+    each_label = ConversionLog(spans_key="sc")
     for value in (each.get("value") for each in results if each.get("type") == "labels"):
-        for part in _by_label(value, log):
-            start, end, label, *_ = _span(where, content, part, log)
+        for span in _spans(value, each_label):
+            start, end, label = (matched_in_utf16(content, span) or span)[:3]
             if type(start) is type(end) is int and 0 <= start < end <= len(content):
                 start, end = trim_whitespace(content, start, end)
             said.add(json.dumps([start, end, label]))
     return sorted(said)
 
 
-def _meta(task: Record, data: Record) -> Record:
+def _meta(task: JsonObject, data: JsonObject) -> JsonObject:
     meta = {"id": task.get("id"), "data": data or None}
     return {key: value for key, value in meta.items() if value is not None}
 
 
-def _answer(where: str, task: Record, data: Record, choice: object) -> Found:
-    """Return the asked span and its answer."""
+def _answer(where: str, task: JsonObject, data: JsonObject, choice: object) -> Record:
+    """Read the asked span and its answer."""
     if choice not in (["yes"], ["no"]):
         raise error(where, "the answer yes or no", shorten(choice), "Answer the question again")
     asked = data.pop(QUESTION)
-    return data.pop("text", None), [asked], _meta(task, data), choice == ["yes"]
+    keys = asked if isinstance(asked, dict) else {"start": asked}
+    span = RawSpan(keys.get("start"), keys.get("end"), keys.get("label"))
+    text, meta = data.pop("text", None), _meta(task, data)
+    record = Record(where, text, partial=True, meta=meta)
+    (record.spans if choice == ["yes"] else record.incorrect).append(span)
+    return record
 
 
-def _pop_objects(where: str, record: Record, key: str) -> list[Record]:
+def _pop_objects(where: str, record: JsonObject, key: str) -> list[JsonObject]:
     values = pop_typed(where, record, key, list)
     if others := [value for value in values if not isinstance(value, dict)]:
         fix = "Export the project again, as JSON"
@@ -184,7 +152,7 @@ def _pop_objects(where: str, record: Record, key: str) -> list[Record]:
     return values
 
 
-def _text_key(where: str, data: Record, labels: list[Record]) -> str:
+def _text_key(where: str, data: JsonObject, labels: list[JsonObject]) -> str:
     """Return the key of the text that was annotated."""
     keys: set[str] = set()
     for result in labels:
@@ -199,8 +167,8 @@ def _text_key(where: str, data: Record, labels: list[Record]) -> str:
     return candidates.pop()
 
 
-def _short_form(where: str, task: Record) -> Found:
-    """Return text, spans and metadata of a task in JSON-MIN."""
+def _short_form(where: str, task: JsonObject, log: ConversionLog) -> Record:
+    """Read a task in JSON-MIN."""
     if QUESTION in task:
         fix = "Export the project again, as JSON"
         raise error(where, "an answer about a span, which only JSON has", "JSON-MIN", fix)
@@ -210,42 +178,22 @@ def _short_form(where: str, task: Record) -> Found:
         if isinstance(value, list)
         and any(isinstance(span, dict) and "labels" in span for span in value)
     ]
-    if not keys and task.keys().isdisjoint(ANNOTATED):
-        fix = "Export the project again, as JSON"
-        raise error(where, "a task with annotations", shorten(sorted(task)), fix)
-    spans = [span for key in keys for span in task.pop(key)]
+    values = [value for key in keys for value in task.pop(key)]
     data = {key: value for key, value in task.items() if key not in OF_TASK}
-    key = "text" if "text" in task else _text_key(where, data, [])
-    return task.pop(key), spans, task, None
+    text = task.pop("text" if "text" in task else _text_key(where, data, []))
+    spans = [span for value in values for span in _spans(value, log)]
+    return Record(where, text, spans=spans, meta=task)
 
 
-def _by_label(value: object, log: ConversionLog) -> list[object]:
-    """Divide a result with several labels, if entities may overlap."""
-    labels = value.get("labels") if isinstance(value, dict) else None
-    if log.spans_key is None or not isinstance(value, dict) or not isinstance(labels, list):
-        return [value]
-    return [{**value, "labels": [label]} for label in labels] or [value]
+def _spans(value: object, log: ConversionLog) -> list[RawSpan]:
+    """Read the value of a result: a span, or several if entities may overlap.
 
-
-def _span(where: str, text: str, value: object, log: ConversionLog) -> RawSpan:
-    """Read the value of a result; if it is not a span, return invalid offsets."""
+    Several labels without a spans key, and what is no span, are rejected later.
+    """
     if not isinstance(value, dict):
-        return RawSpan(value, None, None)
-    start, end, labels, covered = (value.get(key) for key in ("start", "end", "labels", "text"))
-    # `set_entities` rejects several labels, and shows them.
-    label = labels[0] if isinstance(labels, list) and len(labels) == 1 else labels or ""
-    span = RawSpan(start, end, label)
-    if not isinstance(covered, str):
-        return span
-    if not (type(start) is int and type(end) is int and 0 <= start < end):
-        return span
-    given = covered.split(), covered.replace("\\n", " ").split()  # a line feed may be escaped
-    if text[start:end].split() in given:
-        return span
-    units = text.encode("utf-16-le")  # half a character counts as one
-    first, last = (len(units[: 2 * at].decode("utf-16-le", "replace")) for at in (start, end))
-    if text[first:last].split() in given:
-        got, fix = f"offsets {start}:{end} in UTF-16", "Convert them with --repair"
-        log.repaired("utf16", error(where, f"the text {shorten(covered)}", got, fix))
-        return span._replace(start=first, end=last)
-    return span._replace(text=covered)
+        return [RawSpan(value, None, None)]
+    start, end, labels, text = (value.get(key) for key in ("start", "end", "labels", "text"))
+    span = RawSpan(start, end, labels or "", text=text if isinstance(text, str) else None)
+    if isinstance(labels, list) and (len(labels) == 1 or log.spans_key is not None):
+        return [span._replace(label=label) for label in labels] or [span]
+    return [span]

@@ -4,17 +4,22 @@ Offsets count Unicode code points, from 0; the end is exclusive.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from itertools import pairwise
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
+from spacy.util import get_words_and_spaces
 
 from ..input_error import CorpusError
 from ..ml.zero_width import is_blank
 from ..pipeline.annotated_labels import mark_annotated_labels
 from ..pipeline.gold import gold_entities
+from ..tags import SpanOffsets
 from .json_records import is_text, shorten
+from .lines import Problem
+from .record import RawSpan
 from .repair_log import ConversionLog, error
+from .token_rules import places_inside
 
 # Key of doc.spans for spans that are not entities, for the component's incorrect_spans_key.
 INCORRECT = "incorrect_spans"
@@ -22,33 +27,9 @@ INCORRECT = "incorrect_spans"
 WHITESPACE = "an entity that has characters beside whitespace", "Move its edges to its words"
 LABEL = "a label without whitespace at its edges and line breaks", "Correct the label"
 DUPLICATE = "a span once", "Remove one of the two"
+MOVED = "expand", "contract"  # choices of `log.alignment` that move the edges of an entity
 CONFLICT = "Remove this span or the other one, or move its edges"
 OVERLAP = "entities without a common token", f"{CONFLICT}, or keep both with --spans-key"
-
-
-class RawSpan(NamedTuple):
-    """A span from a file, with unchecked values."""
-
-    start: Any
-    end: Any
-    label: Any
-    kb_id: Any = None
-    id: Any = None
-    where: str = ""  # its place, if it differs from the place of the text
-    text: str | None = None  # the text of the span in the file
-
-
-def raw_span(span: object, *keys: str) -> RawSpan:
-    """Read [0, 8, "PER"], or an object with these keys.
-
-    For anything else, return invalid offsets, which are rejected later.
-    """
-    values: Sequence[Any] = (span, None, None)
-    if isinstance(span, dict):
-        values = [span.get(key) for key in keys]
-    elif isinstance(span, list) and len(span) == 3:
-        values = span
-    return RawSpan(*values)
 
 
 def aligned(doc: Doc, spans: Iterable[Span], shift: int = 0) -> list[Span]:
@@ -105,8 +86,10 @@ def set_entities(
             - "text": the text of the span differs from the one in the file, ignoring whitespace,
             - "whitespace": a span of nothing else; at an edge, it is trimmed, which is no mistake,
             - "duplicate": the same offsets and label again; one is kept,
+            - "discontinuous": a span of several parts, see `log.discontinuous`,
             - "overlap": a token is already in another entity, unless there is a spans key,
-            - "alignment": an edge lies inside a token, see `log.alignment`.
+            - "alignment": an edge lies inside a token, see `log.alignment`. Of spans that are equal
+                after that, one is kept, which is no mistake.
         where: The place of the text, for messages.
         partial: Tokens that are not in entities are not annotated, instead of outside.
         missing: (start, end) of the parts of the text that are not annotated, except entities in
@@ -116,35 +99,32 @@ def set_entities(
         The same Doc.
 
     Raises:
-        CorpusError: For the first mistake, unless the log repairs; and for parts that are not
-            annotated, if there is a spans key.
+        CorpusError: For the first mistake, unless the log repairs.
     """
-    key, missing = log.spans_key, [*missing]
-    if key is not None and (partial or missing):
-        fix = "Annotate all of it, or convert it without --spans-key"
-        raise error(where, "a completely annotated text", "parts without annotation", fix)
-    ents: list[Span] = []
-    taken: set[int | tuple[int, int, str]] = set()
+    key = log.spans_key
+    ents: dict[SpanOffsets, Span] = {}
+    taken: set[int] = set()
     parts = (doc.char_span(start, end, alignment_mode="expand") for start, end in missing)
     unknown = {token.i for part in parts for token in part or ()}
     for span in _valid_spans(doc, spans, log, where, unknown):
         ent = _align(doc, span, log, unknown)
         if ent is None:
             continue
-        # What no other entity may have: the tokens, or the span and the label.
-        own = {token.i for token in ent} if key is None else {(ent.start, ent.end, ent.label_)}
-        if taken & own:
-            kind, why = ("overlap", OVERLAP) if key is None else ("duplicate", DUPLICATE)
-            log.rejected(kind, _error(doc.text, span, *why), entities=1)
-            unknown.update(token.i for token in ent)
+        place, tokens = (ent.start, ent.end, ent.label_), {token.i for token in ent}
+        if place in ents:
+            log.aligned(f"{_shown(doc.text, span)} became one with another.", 1, "duplicate")
+        elif key is None and taken & tokens:
+            log.rejected("overlap", _error(doc.text, span, *OVERLAP), entities=1)
+            unknown |= tokens
         else:
-            taken |= own
-            ents.append(ent)
+            taken |= tokens
+            ents[place] = ent
     if key is not None:
-        doc.spans[key] = sorted(ents, key=lambda ent: (ent.start, -ent.end))
+        doc.spans[key] = sorted(ents.values(), key=lambda ent: (ent.start, -ent.end))
         return doc
     unannotated = [doc[i : i + 1] for i in sorted(unknown.difference(taken))]
-    doc.set_ents(ents, missing=unannotated, default="missing" if partial else "outside")
+    default = "missing" if partial else "outside"
+    doc.set_ents([*ents.values()], missing=unannotated, default=default)
     return doc
 
 
@@ -237,9 +217,8 @@ def _valid_spans(
     """
     text, entities = doc.text, int(unknown is not None)
     seen: set[RawSpan] = set()
-    for given in spans:
-        span = given._replace(where=given.where or where)
-        if found := _problem(text, span, entities):
+    for span in _continuous(doc, spans, log, where, unknown):
+        if found := problem_of(text, span, entities):
             log.read(records=0, entities=entities)
             log.rejected(*found, entities=entities)
             if unknown is not None:
@@ -262,9 +241,55 @@ def _valid_spans(
         yield span
 
 
-def _problem(text: str, span: RawSpan, entities: int) -> tuple[str, CorpusError] | None:
-    """Return why a span is invalid, or None; its values may have any type."""
+def _continuous(
+    doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, where: str, unknown: set[int] | None
+) -> Iterator[RawSpan]:
+    """Yield spans with their places; a discontinuous one as `log.discontinuous` says."""
+    text = doc.text
+    for span in spans:
+        span = span._replace(where=span.where or where)
+        if len(span.parts) < 2 or span.problem:
+            yield span
+            continue
+        within = all(0 <= start < end <= len(text) for start, end in span.parts)
+        found = " ".join(text[start:end] for start, end in span.parts)
+        hull = span._replace(
+            start=span.parts[0][0], end=max(end for _, end in span.parts), text=None
+        )
+        if log.discontinuous == "strict" or not within:
+            got = f"{len(span.parts)} parts, {shorten(found)}"
+            fix = "Use --discontinuous hull, parts or skip, or annotate one part"
+            problem = error(span.where, "one pair of offsets", got, fix)
+            yield span._replace(problem=("discontinuous", problem))
+        elif span.text is not None and not same_text(found, span.text):
+            yield hull._replace(text=span.text)  # which is a mistake
+        elif log.discontinuous == "hull":
+            log.joined(f"{_shown(text, hull)} is the hull of {shorten(found)}.")
+            yield hull
+        elif log.discontinuous == "parts":
+            log.joined(f"{span.where}: {shorten(found)} became {len(span.parts)} entities.")
+            yield from (span._replace(start=a, end=b, text=None, parts=()) for a, b in span.parts)
+        else:
+            log.read(records=0, entities=1)
+            log.joined(f"{span.where}: {shorten(found)} became not annotated.", entities=1)
+            if unknown is not None:
+                unknown.update(_possible_tokens(doc, span, "discontinuous"))
+
+
+def same_text(found: str, said: str) -> bool:
+    """Whether a text is what a file says, but for whitespace; line feeds may be escaped there."""
+    return found.split() in (said.split(), said.replace("\\n", " ").split())
+
+
+def problem_of(text: str, span: RawSpan, entities: int = 1) -> Problem | None:
+    """Return why a span is invalid, or None; its values may have any type.
+
+    Args:
+        entities: 0 for a span that is known not to be an entity.
+    """
     start, end, label = span[:3]
+    if span.problem:
+        return span.problem
     if not (type(start) is int and type(end) is int and 0 <= start < end <= len(text)):
         expected = f"whole numbers, 0 <= start < end <= {len(text)}"
         fix = "Correct the offsets, which count the characters of the text"
@@ -275,7 +300,7 @@ def _problem(text: str, span: RawSpan, entities: int) -> tuple[str, CorpusError]
         got = f"{shorten(span[2:5])} for {shorten(text[start:end])}"
         fix = "Give the span one label, or remove it"
         return "label", error(span.where, "strings for the label and the ids", got, fix)
-    if span.text is not None and text[start:end].split() != span.text.split():
+    if span.text is not None and not same_text(text[start:end], span.text):
         fix = "Correct the offsets, which count characters, or use the text that was annotated"
         return "text", _error(text, span, f"the text {shorten(span.text)}", fix)
     return (
@@ -287,10 +312,58 @@ def _possible_tokens(doc: Doc, span: RawSpan, problem: str) -> Iterable[int]:
     """Return the tokens that a rejected entity may have."""
     if problem == "whitespace":
         return ()
-    if problem != "label":
+    parts = span.parts or ((span.start, span.end),)
+    is_known = problem in ("label", "id", "discontinuous")
+    if not is_known or not all(0 <= start < end <= len(doc.text) for start, end in parts):
         return range(len(doc))
-    place = doc.char_span(span.start, span.end, alignment_mode="expand")
-    return (token.i for token in place or ())
+    places = (doc.char_span(start, end, alignment_mode="expand") for start, end in parts)
+    return (token.i for place in places for token in place or ())
+
+
+def divide_tokens(
+    doc: Doc,
+    spans: Iterable[RawSpan],
+    may_divide: Callable[[str, int], bool] | None,
+    log: ConversionLog,
+    where: str,
+) -> Doc:
+    """Divide tokens where an entity begins or ends: a new Doc, or the same one.
+
+    Args:
+        doc: Doc without annotation.
+        may_divide: Whether a token may be divided at a place inside it. Any may be, and is counted,
+            if `log.alignment` is "split".
+    """
+    if not may_divide and log.alignment != "split":
+        return doc
+    text, edges = doc.text, set[int]()
+    for span in spans:
+        if problem_of(text, span):
+            continue
+        span = span._replace(where=span.where or where)
+        own = trim_whitespace(text, span.start, span.end)
+        if log.alignment == "split" and (cut := places_inside(doc, own)):
+            log.cut(cut)
+            tokens = [token.text for token in _char_span(doc, span, "expand") or ()]
+            log.aligned(f"{_shown(text, span)} was cut out of the tokens {shorten(tokens)}.")
+        edges.update(own)
+    words: list[str] = []
+    for token in doc:
+        begin, end = token.idx, token.idx + len(token)
+        inside = {
+            at
+            for at in edges
+            if begin < at < end
+            and (log.alignment == "split" or (may_divide and may_divide(token.text, at - begin)))
+        }
+        parts = [text[i:j].strip() for i, j in pairwise(sorted({begin, end} | inside))]
+        words += filter(None, parts) if inside else [token.text]
+    if len(words) == len(doc):
+        return doc
+    words, spaces = get_words_and_spaces(words, text)
+    divided = Doc(doc.vocab, words, spaces)
+    divided.has_unknown_spaces = doc.has_unknown_spaces
+    return divided
 
 
 def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: set[int]) -> Span | None:
@@ -301,21 +374,26 @@ def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: set[int]) -> Sp
     """
     if aligned := _char_span(doc, span):
         return aligned
-    problem, kept = _misaligned(doc, span), _char_span(doc, span, "expand")
-    tokens = {token.i for token in kept or ()}
-    if log.alignment == "contract" and (kept := _char_span(doc, span, "contract")):
-        start, end = trim_whitespace(doc.text, kept.start_char, kept.end_char)
-        kept = _char_span(doc, span._replace(start=start, end=end), "expand")
-    if log.alignment == "strict" or not kept:
-        log.rejected("alignment", problem, entities=1)
-        unknown |= tokens
-        return None
+    log.cut(places_inside(doc, (span.start, span.end)))
+    kept = _moved(doc, span, log.alignment) if log.alignment in MOVED else None
+    if kept:
+        log.aligned(f"{_shown(doc.text, span)} became {shorten(kept.text)}.")
+        return kept
     if log.alignment == "missing":
         log.aligned(f"{_shown(doc.text, span)} became not annotated.", entities=1)
-        unknown |= tokens
-        return None
-    log.aligned(f"{_shown(doc.text, span)} became {shorten(kept.text)}.")
-    return kept
+    else:
+        log.rejected("alignment", _misaligned(doc, span), entities=1)
+    unknown.update(token.i for token in _moved(doc, span, "expand") or ())
+    return None
+
+
+def _moved(doc: Doc, span: RawSpan, mode: str) -> Span | None:
+    """Expand or contract a span to whole tokens, without whitespace at its edges."""
+    kept = _char_span(doc, span, mode)
+    if kept is None or mode == "expand":
+        return kept
+    start, end = trim_whitespace(doc.text, kept.start_char, kept.end_char)
+    return _char_span(doc, span._replace(start=start, end=end), "expand")
 
 
 def _char_span(doc: Doc, span: RawSpan, mode: str = "strict") -> Span | None:
@@ -338,9 +416,12 @@ def _name(text: str, span: RawSpan) -> str:
 
 def _misaligned(doc: Doc, span: RawSpan) -> CorpusError:
     words = [token.text for token in _char_span(doc, span, "expand") or ()]
+    moved = {mode: _moved(doc, span, mode) for mode in MOVED}
+    became = [f"{shorten(kept.text)} with {mode}" for mode, kept in moved.items() if kept]
+    own = shorten(doc.text[span.start : span.end])
     fix = (
-        "Move its edges to edges of tokens, use the tokenizer of the corpus, or convert it with "
-        "--alignment expand or contract"
+        "Move its edges, use the tokenizer of the corpus, or choose --alignment: it becomes "
+        f"{', '.join(became)}, {own} with split"
     )
     note = f" in the tokens {shorten(words)}"
     return _error(doc.text, span, "an entity of whole tokens", fix, note)

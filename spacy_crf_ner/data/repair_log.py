@@ -1,10 +1,15 @@
 """Mistakes in a corpus: raised as errors, or repaired and counted."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..input_error import CorpusError, InputError
+from .token_rules import Boundary, Cut
+
+if TYPE_CHECKING:
+    from .counting import Offsets
 
 MAX_MESSAGES = 20  # of each kind
 MAX_LISTED = 5  # of each kind, in an error
@@ -12,7 +17,8 @@ MAX_LOSS = 0.05
 MISTAKES = ("repaired.", "rejected.")
 MAX_FILES = 5  # named ones
 MAX_SHOWN = 1000  # characters of the found text; a line may have millions
-ALIGNMENTS = ("strict", "expand", "contract", "missing")
+ALIGNMENTS = ("strict", "expand", "contract", "split", "missing")
+DISCONTINUOUS = ("strict", "hull", "parts", "skip")
 
 
 def error(
@@ -31,7 +37,11 @@ class ConversionLog:
             or all of them together after `collect`.
         alignment: What happens to an entity with an edge inside a token: "strict" (an error; with
             `repair`, it is left out), "expand" to all tokens that it overlaps, "contract" to the
-            tokens that it covers, or "missing": its tokens are not annotated, and that is no error.
+            tokens that it covers, "split" of the tokens, or "missing": its tokens are not
+            annotated, and that is no error.
+        discontinuous: What happens to an entity of several parts: "strict" (an error; with
+            `repair`, it is left out), "hull": an entity from its first to its last character,
+            "parts": an entity for each, or "skip": its tokens are not annotated.
         spans_key: Entities may overlap and are all in `doc.spans[spans_key]`; doc.ents is not
             annotated. None: they are in doc.ents, and an overlap is a mistake.
         max_loss: Largest share of the records, and of the entities, of a part that `repair` may
@@ -45,6 +55,9 @@ class ConversionLog:
             the latter that `aligned` counted.
         parts: The totals of each part of the corpus, by name.
         tag_schemes: The tag scheme of each file that has tags.
+        offsets: What the offsets of each file with offsets count.
+        cuts: The number of places inside tokens where entities begin or end, and the first one, by
+            the kinds of the characters beside them.
         merged: Numbers of answers, and of docs that these changed, see `merging.merge_answers`.
         examples: The first `MAX_MESSAGES` mistakes of each kind, as error messages; of an entity
             that was changed, what it became.
@@ -61,10 +74,14 @@ class ConversionLog:
         alignment: str = "strict",
         spans_key: str | None = None,
         max_loss: float = MAX_LOSS,
+        discontinuous: str = DISCONTINUOUS[0],
     ) -> None:
-        if alignment not in ALIGNMENTS:
-            expected = ", ".join(ALIGNMENTS)
-            raise InputError(f"alignment: expected one of {expected}, got {alignment!r}.")
+        for name, value, choices in (
+            ("alignment", alignment, ALIGNMENTS),
+            ("discontinuous", discontinuous, DISCONTINUOUS),
+        ):
+            if value not in choices:
+                raise InputError(f"{name}: expected one of {', '.join(choices)}, got {value!r}.")
         if alignment == "missing" and spans_key is not None:
             raise InputError(
                 "alignment: expected strict, expand or contract with a spans key, got 'missing'. "
@@ -73,11 +90,13 @@ class ConversionLog:
         if not 0 <= max_loss <= 1:
             raise InputError(f"max_loss: expected a share from 0 to 1, got {max_loss}.")
         self.repair, self.alignment, self.spans_key = repair, alignment, spans_key
-        self.max_loss = max_loss
+        self.max_loss, self.discontinuous = max_loss, discontinuous
         self.counts: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
         self.parts: dict[str, Counter[str]] = {}
         self.tag_schemes: dict[str, str] = {}
+        self.offsets: dict[str, Offsets] = {}
+        self.cuts: dict[Boundary, tuple[int, str]] = {}
         self.merged: Counter[str] = Counter()
         self.examples: dict[str, list[str]] = {}
         self.notes: list[str] = []
@@ -91,8 +110,8 @@ class ConversionLog:
 
     def for_second_pass(self) -> "ConversionLog":
         """Return a log to read the same files again, with the same decisions."""
-        again = ConversionLog(True, self.alignment, self.spans_key, max_loss=1.0)
-        again.tag_schemes = {**self.tag_schemes}
+        again = ConversionLog(True, self.alignment, self.spans_key, 1.0, self.discontinuous)
+        again.tag_schemes, again.offsets = {**self.tag_schemes}, {**self.offsets}
         return again
 
     def collect(self) -> None:
@@ -172,16 +191,31 @@ class ConversionLog:
         """
         self._count(f"rejected.{kind}", problem, records, entities)
 
-    def aligned(self, became: str, entities: int = 0) -> None:
+    def aligned(self, became: str, entities: int = 0, kind: str = "") -> None:
         """Count an entity that was aligned according to `alignment`; this is never an error.
 
         Args:
             became: What the entity is after that, as a sentence with its place.
-            entities: 1 if the entity is lost because its tokens are not annotated, else 0.
+            entities: 1 if the entity is gone as its tokens are not annotated, or as it is now equal
+                to another one; else 0.
+            kind: What happened, if not `alignment`.
         """
-        self._add(f"aligned.{self.alignment}", became, entities=entities)
+        self._chosen(f"aligned.{kind or self.alignment}", became, entities)
+
+    def joined(self, became: str, entities: int = 0) -> None:
+        """Count a discontinuous entity that became what `discontinuous` says, as `aligned` does."""
+        self._chosen(f"discontinuous.{self.discontinuous}", became, entities)
+
+    def _chosen(self, kind: str, became: str, entities: int) -> None:
+        self._add(kind, became, entities=entities)
         for counter in self._counted if entities else ():
             counter["aligned.entities"] += entities
+
+    def cut(self, places: Iterable[Cut]) -> None:
+        """Count places inside tokens where entities begin or end."""
+        for place in places:
+            number, first = self.cuts.get(place.boundary, (0, place.example))
+            self.cuts[place.boundary] = number + 1, first
 
     def trimmed(self) -> None:
         """Count an entity whose edges had whitespace; nothing is lost, so it is never an error."""

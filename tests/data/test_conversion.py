@@ -760,7 +760,7 @@ def test_conversion_log_keeps_first_20_messages(tmp_path: Path, nlp: Language) -
     "alignment, ents, missing, counts",
     [
         ("strict", ["Lee"], "Annas-mother", {"rejected.alignment": 2}),
-        ("expand", ["Annas-mother", "Lee"], "", {"aligned.expand": 2, "rejected.overlap": 1}),
+        ("expand", ["Annas-mother", "Lee"], "", {"aligned.expand": 2, "aligned.duplicate": 1}),
         ("contract", ["Lee"], "Annas-mother", {"rejected.alignment": 2}),
         ("missing", ["Lee"], "Annas-mother", {"aligned.missing": 2}),
     ],
@@ -845,7 +845,7 @@ def test_detect_format_knows_inline_labels_of_parts_and_dialogues(
 
 
 def test_conversion_log_unknown_alignment_raises() -> None:
-    with pytest.raises(ValueError, match="expected one of strict, expand, contract, missing, got"):
+    with pytest.raises(ValueError, match="expected one of strict, expand, contract, split, missing, got"):
         ConversionLog(alignment="loose")
 
 

@@ -24,7 +24,7 @@ from spacy_crf_ner import data
 from spacy_crf_ner.active_learning.selection import Unit
 from spacy_crf_ner.active_learning.tasks import LABELING, write_tasks
 from spacy_crf_ner.data import ConversionLog
-from spacy_crf_ner.data.label_studio import read_label_studio
+from spacy_crf_ner.data.json_reader import read_json
 
 COMMAND = os.environ.get("LABEL_STUDIO") or shutil.which("label-studio")
 TOKEN = "0123456789abcdef0123456789abcdef01234567"
@@ -145,14 +145,14 @@ def test_label_studio_export_keeps_texts_and_spans(server: httpx.Client, tmp_pat
     send(server, f"tasks/{ids[len(CORPUS)]}/annotations/", cancelled)
     nlp = spacy.blank("en")
     log = ConversionLog()
-    docs = list(read_label_studio(export(server, project, "JSON", tmp_path / "a"), nlp, log))
+    docs = list(read_json(export(server, project, "JSON", tmp_path / "a"), nlp, log))
     assert said(docs) == CORPUS
     assert log.counts == {"skipped.cancelled": 1, "skipped.task": 2}
     assert docs[1].user_data["meta"]["data"] == {"task_id": "t1", "span": {"start": 0}}
     short = export(server, project, "JSON_MIN", tmp_path / "b")
     annotated = [each for each in json.loads(short.read_bytes()) if each["task_id"] < "t6"]
     short.write_text(json.dumps(annotated), "utf-8")
-    assert said(list(read_label_studio(short, nlp))) == CORPUS
+    assert said(list(read_json(short, nlp))) == CORPUS
 
 
 def test_label_studio_export_keeps_overlapping_spans(server: httpx.Client, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_label_studio_export_keeps_overlapping_spans(server: httpx.Client, tmp_p
     nlp = spacy.blank("en")
     for kind in ("JSON", "JSON_MIN"):
         path = export(server, project, kind, tmp_path / kind)
-        (doc,) = read_label_studio(path, nlp, ConversionLog(spans_key="sc"))
+        (doc,) = read_json(path, nlp, ConversionLog(spans_key="sc"))
         found = [((span.start_char, span.end_char), span.label_) for span in doc.spans["sc"]]
         assert found == [(at, label) for at, labels in OVERLAPS for label in labels]
 
@@ -184,7 +184,7 @@ def test_label_studio_export_keeps_span_answers(server: httpx.Client, tmp_path: 
         answers = [*highlighted, {**choice, "value": {"choices": [answer]}}]
         send(server, f"tasks/{id_}/annotations/", {"result": answers})
     path = export(server, project, "JSON", tmp_path / "a")
-    yes, no = read_label_studio(path, spacy.blank("en"))
+    yes, no = read_json(path, spacy.blank("en"))
     assert [(ent.text, ent.label_) for ent in yes.ents] == [("Anna", "PER")]
     assert [(span.text, span.label_) for span in no.spans["incorrect_spans"]] == [("Bob", "A&B")]
     assert not no.ents and {token.ent_iob for token in no} == {0}

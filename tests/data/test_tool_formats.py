@@ -19,17 +19,13 @@ from spacy.tokens import Doc, DocBin
 
 from spacy_crf_ner.data import ConversionLog, convert, counting, format_detection, json_records
 from spacy_crf_ner.data.brat import is_brat, read_brat
-from spacy_crf_ner.data.docbin import is_spacy, read_spacy
-from spacy_crf_ner.data.doccano import is_doccano, read_doccano
-from spacy_crf_ner.data.jsonl import is_jsonl, read_jsonl, write_jsonl
-from spacy_crf_ner.data.label_studio import (
-    ANSWER,
-    QUESTION,
-    is_label_studio,
-    read_label_studio,
-)
+from spacy_crf_ner.data.docbin import read_spacy
+from spacy_crf_ner.data.json_reader import read_json
+from spacy_crf_ner.data.jsonl import write_jsonl
+from spacy_crf_ner.data.label_studio import ANSWER, QUESTION
 from spacy_crf_ner.data.lines import MAX_LINE_BYTES
-from spacy_crf_ner.data.offsets import RawSpan, set_entities, tokenize
+from spacy_crf_ner.data.offsets import set_entities, tokenize
+from spacy_crf_ner.data.record import RawSpan
 from spacy_crf_ner.docbin import document_of
 from spacy_crf_ner.input_error import CorpusError
 
@@ -46,10 +42,10 @@ GOLDEN = [
     ("Nothing here.", []),
 ]
 FILES: dict[str, Reader] = {
-    "prodigy.jsonl": read_jsonl,
-    "doccano.jsonl": read_doccano,
-    "label_studio.json": read_label_studio,
-    "label_studio_min.json": read_label_studio,
+    "prodigy.jsonl": read_json,
+    "doccano.jsonl": read_json,
+    "label_studio.json": read_json,
+    "label_studio_min.json": read_json,
     "brat": read_brat,
 }
 # What is no annotation in them.
@@ -77,7 +73,7 @@ def jsonl(path: Path, *records: Any) -> Path:
 
 
 def read_one(path: Path, nlp: Language, record: Any, log: ConversionLog | None = None) -> Doc:
-    (doc,) = read_jsonl(jsonl(path, record), nlp, log)
+    (doc,) = read_json(jsonl(path, record), nlp, log)
     return doc
 
 
@@ -90,7 +86,7 @@ def read_label_tasks(
     path: Path, nlp: Language, *tasks: Any, log: ConversionLog | None = None
 ) -> list[Doc]:
     path.write_text(json.dumps(tasks), encoding="utf-8")
-    return list(read_label_studio(path, nlp, log))
+    return list(read_json(path, nlp, log))
 
 
 def task(text: str, *values: Any, kind: str = "labels") -> dict[str, Any]:
@@ -138,7 +134,7 @@ def test_readers_keep_metadata_of_records(nlp: Language) -> None:
 def test_file_of_a_task_is_not_its_document(tmp_path: Path, nlp: Language) -> None:
     """`suggest` names the input file, which may have one document per line."""
     path = jsonl(tmp_path / "a.jsonl", {"text": "a", "spans": [], "meta": {"file": "in.txt"}})
-    (doc,) = read_jsonl(path, nlp)
+    (doc,) = read_json(path, nlp)
     assert document_of(doc) is None
 
 
@@ -146,29 +142,6 @@ def test_read_jsonl_keeps_key_also_present_in_meta(tmp_path: Path, nlp: Language
     record = {"text": "Hanoi", "spans": [], "source": 1, "meta": {"source": 2}}
     doc = read_one(tmp_path / "a", nlp, record)
     assert doc.user_data["meta"] == {"source": 1, "meta": {"source": 2}}
-
-
-def test_looks_like_functions_distinguish_formats() -> None:
-    lines = {
-        name: json.loads((DATA / name).read_text(encoding="utf-8").splitlines()[0])
-        for name in ("prodigy.jsonl", "doccano.jsonl")
-    }
-    assert is_jsonl(lines["prodigy.jsonl"]) and not is_doccano(lines["prodigy.jsonl"])
-    assert is_doccano(lines["doccano.jsonl"])
-    assert is_doccano({"text": "a", "label": []})
-    assert is_doccano({"text": "a", "entities": [], "Comments": []})
-    assert not is_doccano({"text": "a", "label": [], "spans": []})
-    assert is_jsonl(["a", {"entities": []}])
-    for other in (None, [], {}, {"text": "a"}, "text", ["a", "b"], {"spans": []}):
-        assert not is_jsonl(other) and not is_doccano(other)
-    assert is_label_studio('\ufeff [\n {"id"')
-    assert is_label_studio("[]")
-    assert not is_label_studio("[Anna](PER) came.")
-    assert not is_label_studio('{"text"')
-    assert is_brat(DATA / "brat") and is_brat(DATA / "brat" / "a.txt")
-    assert not is_brat(DATA) and not is_brat(DATA / "inline.txt")
-    assert is_spacy(DocBin().to_bytes()[:2]) and not is_spacy(b"[]")
-    assert not is_spacy(b"x is text")
 
 
 def test_read_label_studio_span_with_several_labels_gives_one_each(
@@ -255,12 +228,12 @@ def test_read_jsonl_null_annotation_is_ignored(key: str, tmp_path: Path, nlp: La
     for others in ({}, {"answer": "accept"}, {"missing": [[0, 5]]}):
         (tmp_path / "a").write_text(json.dumps({"text": "Hanoi", key: None, **others}))
         with pytest.raises(CorpusError, match="expected annotation, one of the keys"):
-            list(read_jsonl(tmp_path / "a", nlp))
+            list(read_json(tmp_path / "a", nlp))
     (tmp_path / "a").write_text(json.dumps({"text": "Hanoi", key: None, "answer": "ignore"}))
-    assert not list(read_jsonl(tmp_path / "a", nlp))
+    assert not list(read_json(tmp_path / "a", nlp))
     other = {"text": "Hanoi", "spans": [], "entities": [], key: None}
     (tmp_path / "a").write_text(json.dumps(other))
-    assert [tags(doc) for doc in read_jsonl(tmp_path / "a", nlp)] == ["O"]
+    assert [tags(doc) for doc in read_json(tmp_path / "a", nlp)] == ["O"]
 
 
 @pytest.mark.parametrize("annotation", [{}, {"result": None}])
@@ -303,7 +276,7 @@ def test_all_exports_of_doccano_are_read(record: Any, tmp_path: Path, nlp: Langu
 def test_relations_of_doccano_are_counted(tmp_path: Path, nlp: Language) -> None:
     record = {"id": 1, "text": "Hanoi", "entities": [], "relations": [{"type": "in"}] * 3}
     log = ConversionLog()
-    assert len(list(read_doccano(jsonl(tmp_path / "a.jsonl", record), nlp, log))) == 1
+    assert len(list(read_json(jsonl(tmp_path / "a.jsonl", record), nlp, log))) == 1
     assert log.counts == {"skipped.relation": 3}
 
 
@@ -317,24 +290,24 @@ def test_read_doccano_utf16_offsets_raise_or_are_repaired(tmp_path: Path, nlp: L
         spans.append([start, start + len(word), "X"])
     path = jsonl(tmp_path / "a.jsonl", {"id": 1, "text": text, "label": spans})
     with pytest.raises(CorpusError, match=r"line 1: expected offsets that count char.*--repair"):
-        list(read_doccano(path, nlp))
+        list(read_json(path, nlp))
     log = ConversionLog(repair=True)
     expected = [(text, [("firemen", "X"), ("firetrucks", "X")])]
-    assert said(list(read_doccano(path, nlp, log))) == expected
+    assert said(list(read_json(path, nlp, log))) == expected
     assert log.counts == {"repaired.utf16": 1}
     at = [text.index(word) for word in ("firemen", "firetrucks")]
     right = [[at[0], at[0] + 7, "X"], [at[1], at[1] + 10, "X"]]
     path = jsonl(tmp_path / "b.jsonl", {"id": 1, "text": text, "label": right})
-    assert said(list(read_doccano(path, nlp))) == expected
+    assert said(list(read_json(path, nlp))) == expected
     inside = jsonl(tmp_path / "c.jsonl", {"id": 1, "text": text, "label": [*right, [99, 100, "X"]]})
     log = ConversionLog(repair=True)
-    assert said(list(read_doccano(inside, nlp, log))) == expected
+    assert said(list(read_json(inside, nlp, log))) == expected
     assert log.counts == {"rejected.offsets": 1}
     both = jsonl(tmp_path / "d.jsonl", {"id": 1, "text": "🎉 (x)", "label": [[3, 4, "X"]]})
-    assert said(list(read_doccano(both, nlp))) == [("🎉 (x)", [("x", "X")])]
+    assert said(list(read_json(both, nlp))) == [("🎉 (x)", [("x", "X")])]
     neither = jsonl(tmp_path / "e.jsonl", {"id": 1, "text": "🎉 firemen", "label": [[4, 6, "X"]]})
     with pytest.raises(CorpusError, match="an entity of whole tokens"):
-        list(read_doccano(neither, nlp))
+        list(read_json(neither, nlp))
 
 
 PRODIGY: list[tuple[dict[str, Any], str | None]] = [
@@ -367,7 +340,7 @@ def test_read_jsonl_reads_answers_of_prodigy_interfaces(
     record = {"text": "Anna in Bonn", "tokens": tokens, "spans": spans, "meta": {"score": 0.1}}
     log = ConversionLog()
     path = jsonl(tmp_path / "a", {**record, **keys, **answer, "_timestamp": 1633999979})
-    docs = list(read_jsonl(path, nlp, log))
+    docs = list(read_json(path, nlp, log))
     assert [tags(doc) for doc in docs] == ([] if annotated is None else [annotated])
     assert log.counts == ({"skipped.answer": 1} if annotated is None else {})
     for doc in docs if annotated == "---" else ():
@@ -394,7 +367,7 @@ def test_read_jsonl_keeps_norms_of_tokenizer_tokens(tmp_path: Path, nlp: Languag
     doc.set_ents([spacy.tokens.Span(doc, 7, 8, "LOC")])
     assert "not" in [token.norm_ for token in doc]
     write_jsonl([doc], tmp_path / "a")
-    (read,) = read_jsonl(tmp_path / "a", nlp)
+    (read,) = read_json(tmp_path / "a", nlp)
     assert everything(read) == everything(doc)
     assert [token.norm_ for token in read] == [token.norm_ for token in doc]
     # These are not the tokens of their text, or may not be.
@@ -406,7 +379,7 @@ def test_read_jsonl_keeps_norms_of_tokenizer_tokens(tmp_path: Path, nlp: Languag
         other = Doc(nlp.vocab, words, spaces)
         other.set_ents([])
         write_jsonl([other], tmp_path / "a")
-        (read,) = read_jsonl(tmp_path / "a", nlp)
+        (read,) = read_json(tmp_path / "a", nlp)
         assert everything(read) == everything(other)
         assert [token.norm_ for token in read] == [token.norm_ for token in other]
 
@@ -418,7 +391,7 @@ def test_read_jsonl_reads_text_over_max_length_if_tokens_are_given(tmp_path: Pat
         doc = Doc(large.vocab, ["Hanoi", "now"], None if unknown else [True, False])
         doc.set_ents([spacy.tokens.Span(doc, 0, 1, "LOC")])
         write_jsonl([doc], tmp_path / "a")
-        (read,) = read_jsonl(tmp_path / "a", small)
+        (read,) = read_json(tmp_path / "a", small)
         assert everything(read) == everything(doc)
     for tokens in (None, [], [{"text": "Hanoi"}]):
         record = {"text": "Hanoi now", "tokens": tokens, "spans": []}
@@ -442,7 +415,7 @@ def test_read_jsonl_tokens_of_other_text_raise(tokens: Any, tmp_path: Path, nlp:
 def test_older_forms_of_spacys_records_are_read(tmp_path: Path, nlp: Language) -> None:
     annotation = {"entities": [[0, 5, "LOC"]]}
     path = jsonl(tmp_path / "a", ["Hanoi now", annotation], {"text": "Hanoi now", **annotation})
-    assert said(list(read_jsonl(path, nlp))) == [("Hanoi now", [("Hanoi", "LOC")])] * 2
+    assert said(list(read_json(path, nlp))) == [("Hanoi now", [("Hanoi", "LOC")])] * 2
 
 
 SPAN = {"start": 0, "end": 5, "label": "LOC"}
@@ -476,7 +449,7 @@ def test_read_jsonl_skips_and_counts_unusable_answers(
 ) -> None:
     log = ConversionLog()
     path = jsonl(tmp_path / "a", {"text": "Hanoi now", "spans": [SPAN], **answer})
-    assert list(read_jsonl(path, nlp, log)) == []
+    assert list(read_json(path, nlp, log)) == []
     assert log.counts == {"skipped.answer": 1}
 
 
@@ -515,9 +488,9 @@ def test_read_jsonl_invalid_record_raises_or_is_rejected(
 ) -> None:
     path = jsonl(tmp_path / "a", record, {"text": "Hanoi", "spans": []})
     with pytest.raises(CorpusError, match=r"line 1: expected .*, got "):
-        list(read_jsonl(path, nlp))
+        list(read_json(path, nlp))
     log = ConversionLog(repair=True)
-    assert [doc.text for doc in read_jsonl(path, nlp, log)] == ["Hanoi"]
+    assert [doc.text for doc in read_json(path, nlp, log)] == ["Hanoi"]
     assert log.counts == {"rejected.record": 1}
     assert log.totals["records"] == 2 and log.totals["rejected.records"] == 1
 
@@ -544,9 +517,9 @@ def test_read_jsonl_bad_json_raises_or_is_rejected(
     path = tmp_path / "a"
     path.write_bytes(GOOD + b" \n" + line + b"\n" + GOOD)
     with pytest.raises(CorpusError, match=r"a, line 3: expected "):
-        list(read_jsonl(path, nlp))
+        list(read_json(path, nlp))
     log = ConversionLog(repair=True)
-    assert [doc.text for doc in read_jsonl(path, nlp, log)] == ["Hanoi", "Hanoi"]
+    assert [doc.text for doc in read_json(path, nlp, log)] == ["Hanoi", "Hanoi"]
     assert log.counts == {"rejected.record": 1}
     assert len(log.messages[0]) < 500
 
@@ -555,9 +528,9 @@ def test_read_jsonl_duplicate_id_error_names_both_lines(tmp_path: Path, nlp: Lan
     records = [{"text": "a", "spans": [], "id": number} for number in (-1, -2, "-1", 1, -2)]
     path = jsonl(tmp_path / "a", *records)
     with pytest.raises(CorpusError, match=r"line 5: .*got -2, as in .*line 2\. "):
-        list(read_jsonl(path, nlp))
+        list(read_json(path, nlp))
     log = ConversionLog(repair=True)
-    assert len(list(read_jsonl(path, nlp, log))) == 4
+    assert len(list(read_json(path, nlp, log))) == 4
     assert log.counts == {"rejected.record": 1}
 
 
@@ -567,7 +540,7 @@ def test_ids_take_little_memory(tmp_path: Path, nlp: Language) -> None:
     records = [{"text": "a", "spans": [], "id": f"{i}" * 500} for i in range(2000)]
     folder = tmp_path / ("long" * 50)
     folder.mkdir()
-    docs = read_jsonl(jsonl(folder / "a", *records), nlp)
+    docs = read_json(jsonl(folder / "a", *records), nlp)
     next(docs)
     tracemalloc.start()
     for _ in docs:
@@ -734,7 +707,7 @@ def test_write_jsonl_round_trip_keeps_docs(scratch: Path, nlp: Language, drawn: 
     docs = [make_doc(nlp, one) for one in drawn]
     for tokenizer in (None, nlp):
         assert write_jsonl(docs, scratch, tokenizer) == len(docs)
-        assert list(map(everything, read_jsonl(scratch, nlp))) == list(map(everything, docs))
+        assert list(map(everything, read_json(scratch, nlp))) == list(map(everything, docs))
 
 
 @given(st.lists(st.lists(st.sampled_from(["Anna", "Hà", "🎉.", "\n"]), max_size=6), max_size=3))
@@ -747,7 +720,7 @@ def test_write_jsonl_omits_tokens_of_same_tokenizer(
         doc.set_ents([spacy.tokens.Span(doc, n.start, n.end, "PER") for n in names])
     write_jsonl(docs, scratch, nlp)
     assert '"tokens"' not in scratch.read_text(encoding="utf-8") or not all(map(len, docs))
-    assert list(map(everything, read_jsonl(scratch, nlp))) == list(map(everything, docs))
+    assert list(map(everything, read_json(scratch, nlp))) == list(map(everything, docs))
 
 
 def test_write_jsonl_keeps_position_of_spaces(scratch: Path, nlp: Language) -> None:
@@ -757,7 +730,7 @@ def test_write_jsonl_keeps_position_of_spaces(scratch: Path, nlp: Language) -> N
     )
     assert [token.text for token in nlp.make_doc(doc.text)] == [token.text for token in doc]
     write_jsonl([doc], scratch, nlp)
-    assert list(map(everything, read_jsonl(scratch, nlp))) == [everything(doc)]
+    assert list(map(everything, read_json(scratch, nlp))) == [everything(doc)]
 
 
 def test_write_jsonl_metadata_not_json_raises(tmp_path: Path, nlp: Language) -> None:
@@ -784,7 +757,7 @@ def test_write_jsonl_tokenizer_error_propagates(tmp_path: Path, nlp: Language) -
 # doccano
 
 
-NOT_DOCCANO: list[Any] = [{"text": "a"}, {"label": []}, {"text": "a", "data": "a", "label": []}]
+NOT_DOCCANO: list[Any] = [{"text": "a"}, {"label": []}]
 NOT_DOCCANO += [{"text": "a", "label": [], "labels": []}, {"text": "a", "label": "X"}]
 NOT_DOCCANO += [{"text": "a", "label": [], "relations": 3}, {"text": {}, "label": []}]
 
@@ -796,13 +769,13 @@ NOT_DOCCANO += [{"text": "a", "label": [], "relations": 3}, {"text": {}, "label"
 )
 def test_read_doccano_invalid_record_raises(record: Any, tmp_path: Path, nlp: Language) -> None:
     with pytest.raises(CorpusError, match=r"line 1: expected "):
-        list(read_doccano(jsonl(tmp_path / "a", record), nlp))
+        list(read_json(jsonl(tmp_path / "a", record), nlp))
 
 
 def test_read_doccano_rejects_labels_of_whole_text(tmp_path: Path, nlp: Language) -> None:
     path = jsonl(tmp_path / "a", {"text": "Hanoi now", "label": ["sport", [0, 5, "LOC"]]})
     log = ConversionLog(repair=True)
-    assert said(list(read_doccano(path, nlp, log))) == [("Hanoi now", [("Hanoi", "LOC")])]
+    assert said(list(read_json(path, nlp, log))) == [("Hanoi now", [("Hanoi", "LOC")])]
     assert log.counts == {"rejected.offsets": 1}
 
 
@@ -838,7 +811,7 @@ def test_read_doccano_invalid_span_keeps_offset_unit_of_others(
     text = "😀😀 a b c d e"
     record = {"id": 1, "text": text, "label": [[7, 8, "X"], wrong], "offsets_in": "utf-16"}
     log = ConversionLog(repair=True)
-    (doc,) = read_doccano(jsonl(tmp_path / "a.jsonl", record), nlp, log)
+    (doc,) = read_json(jsonl(tmp_path / "a.jsonl", record), nlp, log)
     assert said([doc]) == [(text, [("b", "X")])]
     assert log.counts == {"rejected.offsets": 1}
 
@@ -998,10 +971,10 @@ def test_read_label_studio_skips_unannotated_task(tmp_path: Path, nlp: Language)
     assert [doc.text for doc in docs] == ["b"] and log.counts == {"skipped.task": 1}
 
 
-NO_ARRAY = [b"", b"[", b"[1", b"[1,", b"[1,]", b"[,1]", b"[1 2]", b"[1] 2", b"{}", b'"a"', b"]"]
+NO_ARRAY = [b"[", b"[1", b"[1,", b"[1,]", b"[,1]", b"[1 2]", b"[1] 2"]
 NO_ARRAY += [b"[nan]", b"[NaN]", b'["\xff"]', b"[" * 100_000, b'[{"a":' * 100_000]
 NO_ARRAY += [b'[{"a": 1, "a": 2}]', b"[1" + b"0" * 5000 + b"]"]
-NO_ARRAY += ["[1]".encode("utf-16"), b"[1]]", b"[1\0]"]
+NO_ARRAY += [b"[1]]", b"[1\0]"]
 
 
 @pytest.mark.parametrize(
@@ -1015,7 +988,7 @@ def test_read_label_studio_file_without_array_raises_despite_repair(
     path = tmp_path / "a"
     path.write_bytes(content)
     with pytest.raises(CorpusError, match="expected an array of JSON, in UTF-8, got ") as problem:
-        list(read_label_studio(path, nlp, ConversionLog(repair=True)))
+        list(read_json(path, nlp, ConversionLog(repair=True)))
     assert len(str(problem.value)) < 1000
 
 
@@ -1023,9 +996,9 @@ def test_read_label_studio_array_over_limit_raises(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(json_records, "MAX_ARRAY_BYTES", 1000)
-    (tmp_path / "a").write_text(" " * 1001)
+    (tmp_path / "a").write_text("[" + " " * 1000)
     with pytest.raises(CorpusError, match=r"at most 1,000 bytes, got 1,001\. Export the"):
-        list(read_label_studio(tmp_path / "a", nlp, ConversionLog(repair=True)))
+        list(read_json(tmp_path / "a", nlp, ConversionLog(repair=True)))
 
 
 # brat
@@ -1293,7 +1266,7 @@ def test_read_doccano_detects_utf16_despite_space_at_span_edges(
     spans = [[at[0], at[0] + 8, "PER"], [at[1], at[1] + 6, "GPE"]]  # "Hanoi ", in UTF-16
     path = jsonl(tmp_path / "a.jsonl", {"text": text, "label": spans})
     log = ConversionLog(repair=True, alignment="expand")
-    (doc,) = read_doccano(path, nlp, log)
+    (doc,) = read_json(path, nlp, log)
     assert said([doc]) == [(text, [("Tim Cook", "PER"), ("Hanoi", "GPE")])]
     assert log.counts == {"repaired.utf16": 1, "trimmed.whitespace": 1}
 
@@ -1316,42 +1289,11 @@ def test_read_doccano_repairs_whitespace_of_labels(
 ) -> None:
     path = jsonl(tmp_path / "a.jsonl", {"text": "Tim", "label": [[0, 3, label]]})
     log = ConversionLog(repair=True)
-    assert said(list(read_doccano(path, nlp, log))) == [("Tim", [("Tim", right)])]
+    assert said(list(read_json(path, nlp, log))) == [("Tim", [("Tim", right)])]
     assert log.counts == ({} if label == right else {"repaired.label": 1})
     if label != right:
         with pytest.raises(CorpusError, match="expected a label without whitespace"):
-            list(read_doccano(path, nlp))
-
-
-@pytest.mark.parametrize(
-    "record, says",
-    [
-        (
-            {"tokens": ["Ann"], "ner_tags": ["B-PER"]},
-            "'ner_tags', 'tokens'.*rows of tokens.*Parquet",
-        ),
-        ({"text": "Ann", "label": {"PER": {"Ann": [[0, 3]]}}}, "'label', 'text'.*are in 'label'"),
-        (
-            {"content": "Ann", "annotation": [{"label": ["PER"], "points": []}]},
-            "'annotation', 'content'.*Dataturks.*inclusive",
-        ),
-        ({"text": "Ann", "ents": [[0, 3, "PER"]]}, "'ents', 'text'.*are in 'ents'"),
-        (
-            {"text": "Ann", "annotations": [{"label": 1, "start_offset": 0, "end_offset": 3}]},
-            "'annotations', 'text'.*doccano's, before",
-        ),
-        ({"data": {"text": "Ann"}, "annotations": []}, "Label Studio: write them as one JSON arr"),
-        ({"text": "Ann", "id": 3}, "'id', 'text'.*leave the record out"),
-        ({"text": "Ann", "spans": None}, "got null as the spans.*leave the record out"),
-    ],
-)
-def test_record_without_entities_names_keys_and_nearest_shape(
-    record: Any, says: str, tmp_path: Path, nlp: Language
-) -> None:
-    path = jsonl(tmp_path / "a.jsonl", record)
-    with pytest.raises(CorpusError, match=f"line 1: expected .*{says}") as caught:
-        convert(path, tmp_path / "a.spacy", nlp=nlp)
-    assert "empty list" not in str(caught.value)
+            list(read_json(path, nlp))
 
 
 @pytest.mark.parametrize(
@@ -1425,19 +1367,19 @@ def test_offsets_that_fit_by_both_countings_follow_the_rest_of_the_file(
     both = {"text": f"{first} (x)", "label": [[3, 4, "X"]]}
     other = {"text": f"{first} firemen", "label": [[at, at + 7, "X"]]}
     log = ConversionLog(repair=True)
-    docs = list(read_doccano(jsonl(tmp_path / "a.jsonl", both, other), nlp, log))
+    docs = list(read_json(jsonl(tmp_path / "a.jsonl", both, other), nlp, log))
     assert [ent.text for doc in docs for ent in doc.ents] == [expected, "firemen"]
     assert log.counts == {f"repaired.{kind}": 2}
     # An entity that fits by no counting changes nothing for the others.
     wrong = {"text": f"{first} firemen", "label": [[at, at + 4, "X"]]}
     log = ConversionLog(repair=True)
-    docs = list(read_doccano(jsonl(tmp_path / "b.jsonl", both, other, wrong), nlp, log))
+    docs = list(read_json(jsonl(tmp_path / "b.jsonl", both, other, wrong), nlp, log))
     assert [ent.text for doc in docs for ent in doc.ents] == [expected, "firemen"]
     assert log.counts == {f"repaired.{kind}": 3, "rejected.alignment": 1}
     # As many that fit only by characters are refused.
     right = {"text": f"{first} firemen", "label": [[5 - at, 12 - at, "X"]]}
     with pytest.raises(CorpusError, match="1 that fit only characters, and 1 only"):
-        list(read_doccano(jsonl(tmp_path / "c.jsonl", both, other, right), nlp, log))
+        list(read_json(jsonl(tmp_path / "c.jsonl", both, other, right), nlp, log))
 
 
 @pytest.mark.parametrize("first", ["🎉", "e\u0301"])
@@ -1455,7 +1397,7 @@ def test_units_of_a_text_are_counted_as_often_for_one_entity_as_for_many(
     for i, given_spans in enumerate((spans[:1], spans)):
         counted.clear()
         path = jsonl(tmp_path / f"{i}.jsonl", {"text": text, "label": given_spans})
-        (doc,) = read_doccano(path, nlp)
+        (doc,) = read_json(path, nlp)
         assert len(doc.ents) == len(given_spans)
         times.append(len(counted))
     assert times[0] == times[1] > 0
@@ -1476,7 +1418,7 @@ def test_repaired_offsets_include_missing_parts_and_sentence_starts(
     }
     path = jsonl(tmp_path / "a.jsonl", record)
     log = ConversionLog(repair=True)
-    (doc,) = read_jsonl(path, nlp, log)
+    (doc,) = read_json(path, nlp, log)
     assert [ent.text for ent in doc.ents] == ["Ann"]
     assert [token.text for token in doc if token.ent_iob == 0] == ["Bob"]
     assert [sent[0].text for sent in doc.sents][1:] == ["Bob"]
@@ -1508,7 +1450,7 @@ def test_read_jsonl_accepts_space_after_the_last_token(tmp_path: Path, nlp: Lang
         {"text": ".", "start": 3, "end": 4, "id": 1, "ws": True},
     ]
     record = {"text": "Ann.", "tokens": tokens, "spans": []}
-    (doc,) = read_jsonl(jsonl(tmp_path / "a.jsonl", record), nlp)
+    (doc,) = read_json(jsonl(tmp_path / "a.jsonl", record), nlp)
     assert [(token.text, token.whitespace_) for token in doc] == [("Ann", ""), (".", "")]
     with pytest.raises(CorpusError, match="tokens that make up"):
-        list(read_jsonl(jsonl(tmp_path / "b.jsonl", {**record, "text": "Ann.  "}), nlp))
+        list(read_json(jsonl(tmp_path / "b.jsonl", {**record, "text": "Ann.  "}), nlp))

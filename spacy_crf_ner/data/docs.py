@@ -1,0 +1,287 @@
+"""Make a Doc of each record: the one place that checks, aligns, repairs and counts annotation."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from spacy.language import Language
+from spacy.tokens import Doc, Span
+
+from ..input_error import CorpusError
+from ..ml.zero_width import is_blank
+from ..tags import SpanOffsets
+from .counting import (
+    Offsets,
+    OffsetSurvey,
+    in_characters,
+    including_end,
+    matched_in_utf16,
+    n_units,
+)
+from .iob import CLOSED_SCHEMES, PREFIXES, InvalidTag, decode_tags, detect_scheme, is_closed, is_tag
+from .json_records import is_text, shorten, store_meta
+from .lines import Problem
+from .offsets import (
+    DUPLICATE,
+    divide_tokens,
+    set_annotated_labels,
+    set_entities,
+    set_incorrect_spans,
+    tokenize,
+    trim_whitespace,
+)
+from .record import CHARACTERS, RawSpan, Record
+from .repair_log import ConversionLog, error
+
+# Reads the records of a file, and counts in a log what it skips.
+InCharacters = tuple[list[RawSpan], list[RawSpan], list[tuple[int, int]], list[Any]]
+Decoded = tuple[list[SpanOffsets], list[InvalidTag]]
+ReadRecords = Callable[[ConversionLog], Iterable[Record]]
+
+
+def make_docs(
+    path: Path, nlp: Language, log: ConversionLog, read: ReadRecords, one_pass: bool = False
+) -> Iterator[Doc]:
+    """Make a Doc of each record of a file, one at a time.
+
+    Args:
+        path: The file, for `log.tag_schemes` and `log.offsets`, which may be of an earlier pass.
+        nlp: Pipeline with the vocabulary, and the tokenizer for records without words. Words whose
+            spaces are known have its norms, if it makes the same tokens.
+        log: Decides what happens to mistakes, and counts them: those of `set_entities`, "record" or
+            the kind of `Record.problem` for a record that cannot be read (it is left out), "tags"
+            for an invalid sequence of tags (read as IOB), and "sentence" for a sentence that begins
+            inside a token.
+        read: Yields the records. It is called twice: a first pass finds the scheme of the tags and
+            what the offsets count, which depend on the whole file.
+        one_pass: The records need no first pass: they have no tags, and their offsets count
+            characters.
+
+    Raises:
+        CorpusError: For the first mistake, unless the log repairs or collects them.
+    """
+    if not one_pass and str(path) not in log.offsets:
+        _survey(path, nlp, log, read)
+    offsets = log.offsets.get(str(path), Offsets())
+    closed = is_closed(log.tag_schemes.get(str(path), ""))
+    places: dict[int, str] = {}  # for each id, a hash and the last part of its place: 150 bytes
+    for record in read(log):
+        problem = record.problem or _check_tags(record)
+        decoded = [decode_tags([tag or "O" for tag in tags], closed) for tags in record.tags]
+        try:
+            if problem:
+                raise problem[1]
+            _check_new_id(record.where, record.id, places)
+            doc = _to_doc(record, nlp, log, offsets, decoded)
+        except CorpusError as bad:
+            entities = len(record.spans) + sum(len(spans) for spans, _ in decoded)
+            log.read(entities=entities)
+            log.rejected(problem[0] if problem else "record", bad, records=1, entities=entities)
+            continue
+        log.read()
+        yield doc
+
+
+def _survey(path: Path, nlp: Language, log: ConversionLog, read: ReadRecords) -> None:
+    """Find what depends on the whole file: the scheme of its tags, and what its offsets count."""
+    survey = OffsetSurvey(lambda record: _tokens(record, nlp))
+    has_tags = False
+
+    def tags() -> Iterator[list[str]]:
+        nonlocal has_tags
+        for record in read(log.for_second_pass()):
+            if record.spans or record.incorrect:
+                survey.add(record)
+            _check_tags(record)
+            has_tags |= bool(record.tags)
+            yield from ([tag or "O" for tag in layer] for layer in record.tags)
+
+    scheme = detect_scheme(tags())
+    if has_tags:
+        log.tag_schemes[str(path)] = scheme
+    log.offsets[str(path)] = found = survey.result(str(path))
+    if found.inclusive:
+        log.note(f"{path}: the offsets of the ends of spans are those of their last characters.")
+
+
+def _check_new_id(where: str, identity: object, places: dict[int, str]) -> None:
+    if identity is None:
+        return
+    if type(identity) not in (str, int):
+        raise error(where, "a string or a whole number for 'id'", shorten(identity))
+    place = where.rpartition(", ")[2]
+    # Hash the repr, because hash(-1) == hash(-2).
+    first = places.setdefault(hash(repr(identity)), place)
+    if first != place:
+        fix = "Keep one of the two, or give them different ids"
+        raise error(where, "an id that is new", f"{shorten(identity)}, as in {first}", fix)
+
+
+def _to_doc(
+    record: Record, nlp: Language, log: ConversionLog, offsets: Offsets, decoded: list[Decoded]
+) -> Doc:
+    """Make the Doc of a record. It raises CorpusError, if at all, before it counts any entity."""
+    where, doc = record.where, _tokens(record, nlp)
+    if log.spans_key is not None and (record.partial or record.missing):
+        fix = "Annotate all of it, or convert it without --spans-key"
+        raise error(where, "a completely annotated text", "parts without annotation", fix)
+    spans, incorrect, missing, starts = _in_characters(record, doc.text, offsets, log)
+    if not record.tags:
+        doc = divide_tokens(doc, spans, record.may_divide, log, where)
+    store_meta(where, doc, record.meta)
+    if record.tags:
+        _set_tagged(doc, record, decoded, log)
+    else:
+        set_entities(doc, spans, log, where, partial=record.partial, missing=missing)
+    if record.labels is not None:
+        set_annotated_labels(doc, record.labels, log, where)
+    if incorrect:
+        set_incorrect_spans(doc, incorrect, log, where)
+    if starts:
+        _set_sentence_starts(where, doc, starts, log)
+    return doc
+
+
+def _in_characters(record: Record, text: str, offsets: Offsets, log: ConversionLog) -> InCharacters:
+    """Return entities, incorrect spans, parts without annotation and sentence starts."""
+    counting = record.counts_in or offsets.counting
+    length = n_units(text, counting)
+    parts = [_range(record.where, length, part) for part in record.missing]
+    starts = [RawSpan(at, at + 1 if type(at) is int else None, "") for at in record.sent_starts]
+    given = [record.spans, record.incorrect, [RawSpan(*part, "") for part in parts], starts]
+    found = in_characters(text, [*chain(*given)], counting)
+    if counting != CHARACTERS and record.counts_in is None and found != [*chain(*given)]:
+        fix = f"The spans are whole tokens if they count in {counting}: convert them with --repair"
+        problem = error(record.where, "offsets that count characters", counting, fix)
+        log.repaired(counting.replace("-", "").lower(), problem)
+    found = [_by_its_text(record.where, text, span, log) for span in found]
+    each = iter(found)
+    spans, incorrect, missing, starts = ([*islice(each, len(some))] for some in given)
+    if offsets.inclusive and (record.inclusive or record.counts_in is None):
+        if not (record.inclusive or offsets.is_certain) and (spans or incorrect):
+            fix = "The spans are whole words only with their last characters: convert with --repair"
+            problem = error(record.where, "offsets with exclusive ends", "inclusive ones", fix)
+            log.repaired("inclusive", problem)
+        spans, incorrect = (
+            [including_end(text, span) for span in each] for each in (spans, incorrect)
+        )
+    return (
+        spans,
+        incorrect,
+        [(part.start, part.end) for part in missing],
+        [at.start for at in starts],
+    )
+
+
+def _by_its_text(where: str, text: str, span: RawSpan, log: ConversionLog) -> RawSpan:
+    """Convert a span whose own text shows that it counts in UTF-16."""
+    if (moved := matched_in_utf16(text, span)) is None:
+        return span
+    got, fix = f"offsets {span.start}:{span.end} in UTF-16", "Convert them with --repair"
+    log.repaired("utf16", error(where, f"the text {shorten(span.text)}", got, fix))
+    return moved
+
+
+def _range(where: str, length: int, part: object) -> tuple[int, int]:
+    if isinstance(part, (list, tuple)) and len(part) == 2 and all(type(at) is int for at in part):
+        start, end = part
+        if 0 <= start < end <= length:
+            return start, end
+    expected = f"[start, end] within the {length} characters of the text for 'missing'"
+    raise error(where, expected, shorten(part))
+
+
+def _tokens(record: Record, nlp: Language) -> Doc:
+    """Make the Doc of a record, with its own tokens or those of the tokenizer."""
+    if record.words is None:
+        return tokenize(record.text, nlp, record.where)
+    if record.text is not None and not is_text(record.text):
+        raise error(record.where, "a text, in Unicode", shorten(record.text))
+    doc = Doc(nlp.vocab, record.words, record.spaces)
+    text = "" if record.text is record.spaces is None else doc.text
+    if record.text not in (None, text):
+        fix = "Correct the tokens, their 'ws' (a space comes after), or leave them out"
+        expected = f"tokens that make up {shorten(record.text)}"
+        raise error(record.where, expected, shorten(text), fix)
+    if record.spaces is not None and len(text) <= nlp.max_length:
+        tokenized = nlp.make_doc(text)
+        same = [token.text_with_ws for token in doc] == [token.text_with_ws for token in tokenized]
+        if same and not tokenized.has_unknown_spaces:
+            return tokenized  # it has the norms of exceptions
+    return doc
+
+
+def _set_sentence_starts(where: str, doc: Doc, starts: list[Any], log: ConversionLog) -> None:
+    """Set sentence starts at these characters; remove those inside tokens."""
+    tokens = {token.idx: token for token in doc}
+    for token in doc:
+        token.is_sent_start = False
+    for start in starts:
+        if type(start) is int and start in tokens:
+            tokens[start].is_sent_start = True
+        else:
+            fix = "Correct 'sent_starts', or use the tokenizer of the corpus"
+            problem = error(where, "a sentence that begins with a token", shorten(start), fix)
+            log.repaired("sentence", problem)
+
+
+# Tags
+
+
+def _check_tags(record: Record) -> Problem | None:
+    """Return the first mistake of the words and tags of a record; such tags become O."""
+    words, first = record.words or [], None
+    if any(len(tags) != len(words) for tags in record.tags):
+        got = f"{len(words)} words and {' and '.join(str(len(tags)) for tags in record.tags)} tags"
+        record.tags.clear()
+        return "row", error(record.where, "a tag for each token", got, "Correct the row")
+    if all(words) and all(map(is_tag, {tag for tags in record.tags for tag in tags if tag})):
+        return None
+    for i, word in enumerate(words if record.tags else ()):
+        bad = [tags[i] for tags in record.tags if tags[i] and not is_tag(tags[i])]
+        if (bad or not word) and not first:
+            got = f"{word!r} and {(bad or [record.tags[0][i]])[0]!r}"
+            fix = f"A tag is O, or one of {PREFIXES} with a hyphen and one label"
+            problem = error(_place(record, i), "a token and a tag, as O or B-PER", got, fix)
+            first = "tag" if word else "token", problem
+        for tags in record.tags if bad or not word else ():
+            tags[i] = "O"
+    return first
+
+
+def _place(record: Record, word: int) -> str:
+    return record.places[word] if record.places else record.where
+
+
+def _set_tagged(doc: Doc, record: Record, decoded: list[Decoded], log: ConversionLog) -> None:
+    """Set the entities that tags say, without whitespace at their edges."""
+    log.read(records=0, entities=sum(len(spans) for spans, _ in decoded))
+    words = record.words or []
+    for tags, (_, invalid) in zip(record.tags, decoded):
+        for i, expected in invalid:
+            got = "O (the end of the sentence)" if i == len(tags) else f"{tags[i]} ({words[i]})"
+            place = _place(record, min(i, len(tags) - 1))
+            log.repaired("tags", error(place, expected, got, CLOSED_SCHEMES))
+    ents: dict[SpanOffsets, Span] = {}
+    for start, end, label in (span for spans, _ in decoded for span in spans):
+        first, last = trim_whitespace(words, start, end, is_blank)
+        if (first, last) != (start, end):
+            edge = start if first > start else end - 1
+            got, fix = repr(words[edge]), "Tag it O"
+            problem = error(_place(record, edge), "no whitespace at an entity's edge", got, fix)
+            if first == last:
+                log.rejected("whitespace", problem, entities=1)
+                continue
+            log.trimmed()
+        if (first, last, label) in ents:
+            expected, fix = DUPLICATE
+            got = f"{ents[first, last, label].text!r} twice"
+            log.repaired("duplicate", error(_place(record, first), expected, got, fix))
+            log.read(records=0, entities=-1)
+        ents[first, last, label] = Span(doc, first, last, label)
+    if log.spans_key is not None:
+        doc.spans[log.spans_key] = sorted(ents.values(), key=lambda ent: (ent.start, -ent.end))
+        return
+    missing = [doc[i : i + 1] for i, tag in enumerate(record.tags[0]) if tag is None]
+    doc.set_ents([*ents.values()], missing=missing, default="outside")

@@ -1,0 +1,561 @@
+"""JSON of annotated texts: the one reader of all shapes of records, one a line or in an array."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from spacy.language import Language
+from spacy.tokens import Doc
+
+from ..docbin import DOCUMENT
+from ..input_error import CorpusError
+from .docs import make_docs
+from .json_records import JsonObject, decode_json, is_pair, is_text, json_values, pop_typed, shorten
+from .label_studio import is_label_studio, label_studio_record
+from .record import CHARACTERS, UTF16, RawSpan, Record
+from .repair_log import ConversionLog, error
+
+# The usual keys, the first one that a record has. Of spans, `OURS` are read together.
+TEXTS = ("text", "data", "content", "sentence")
+WORDS = ("tokens", "words")
+OURS = ("spans", "entities")
+SPANS = ("ents", "label", "labels", "annotations", "annotation")
+TAGS = ("ner_tags", "ner", "tags", "labels", "label")
+ANNOTATION = (*OURS, "answer", "missing", "incorrect")  # in JSON lines of spaCy, Prodigy, and ours
+# Keys of a span.
+STARTS = ("start", "start_offset", "start_char", "begin")
+ENDS = ("end", "end_offset", "end_char", "stop")
+LABELS = ("label", "labels", "tag", "type", "entity", "entity_type")
+COVERED = ("text", "value")
+# Keys of a token.
+WORD = ("text", "orth", "word")
+WORD_TAGS = ("ner", "ner_tag", "tag")
+# Keys of an object that holds records.
+CONTAINERS = ("examples", "annotations", "data", "documents", "rasa_nlu_data", "common_examples")
+UNITS, IN_UTF16 = "offsets_in", "utf-16"  # of the tasks of `suggest` for doccano, and its exports
+ARRAY = re.compile(r'\[\s*(?:[{\]]|\[\s*")')  # of objects, or of pairs
+LINE_PAIR = re.compile(r'\["')
+TASK = re.compile(
+    r'"(?:data"\s*:\s*\{|(?:annotations|completions|annotation_id|annotator|lead_time)")'
+)
+NOT_ANNOTATED = ("-", None, -100)  # tags: of spaCy 2, and of the library datasets
+LABEL_FILES = ("labels.json", "label.json", "label_config.json")  # doccano exports them
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys that were chosen; None for the usual ones."""
+
+    text: str | None = None
+    spans: str | None = None
+    words: str | None = None
+    tags: str | None = None
+
+
+def read_json(
+    path: Path,
+    nlp: Language,
+    log: ConversionLog | None = None,
+    *,
+    text_column: str | None = None,
+    spans_column: str | None = None,
+    token_column: str | None = None,
+    tag_column: str | None = None,
+) -> Iterator[Doc]:
+    """Read records of a text and spans, or of tokens and tags, in JSON.
+
+    Args:
+        path: File, UTF-8, with a record a line, or one array or object that holds records, which is
+            read into memory: see `json_records.MAX_ARRAY_BYTES`. A record is an object, or
+            ["text", {"entities": [...]}], with
+
+            - the text: "text", "data", "content" or "sentence"; or only tokens,
+            - "tokens" or "words": strings, or {"text": "Tim", "ws": true}. With a text, they are
+                used instead of those of the tokenizer, which is not called for a text of more than
+                nlp.max_length characters,
+            - the entities: "spans" and "entities", or one of "ents", "label", "labels",
+                "annotations" and "annotation", as [0, 8, "PER"], {"start": 0, "end": 8, "label":
+                "PER"} with other usual keys, also "kb_id" and "id", or {"PER": {"Tim": [[0, 3]]}};
+                or, of tokens, "ner_tags", "ner", "tags", "labels" or "label", a tag for each,
+            - "id": no two records may have the same,
+            - "relations": skipped and counted, but not in records with "spans",
+            - "offsets_in": "utf-16" if the offsets certainly count in it. A record with it that has
+                no "id" is a task of `suggest` that doccano has not exported, and skipped.
+
+            In records with "spans" or "entities", what Prodigy and `write_jsonl` add:
+
+            - "answer": "accept"; "ignore": the record is skipped; or "reject": its spans are
+                incorrect, and nothing else is annotated,
+            - "_is_binary" or, without it, "_view_id": whether the answer applies only to the spans
+                (true, "ner"), so that the rest of an accepted record is not annotated, or to the
+                whole text (false, "ner_manual"), so that a rejected record is skipped. Without
+                both, "accept" applies to the text, and "reject" to the spans. A record with a
+                "_view_id" and without an answer is a task for Prodigy, and skipped,
+            - "missing": [[9, 17]], the parts of the text that are not annotated,
+            - "incorrect": spans that are known to be incorrect,
+            - "annotated_labels": ["PER"], the labels that are annotated; all if it is missing,
+            - "sent_starts": [0, 18], the starts of sentences; unknown if it is missing,
+            - "has_unknown_spaces": true if the spaces between the tokens are unknown.
+
+            Also tasks of Label Studio, see `label_studio`, documents of spaCy 2, and exports of
+            Dataturks and of doccano before 1.0, beside a file of its labels.
+        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
+        log: Decides what happens to mistakes, and counts them; None raises the first one. Kinds:
+            those of `make_docs`, and "utf16", "nfc" and "inclusive" of `counting`.
+        text_column: The key of the text, instead of the usual ones.
+        spans_column: The key of the entities.
+        token_column: The key of the tokens.
+        tag_column: The key of the tags.
+
+    Yields:
+        A Doc for each record, of a document of spaCy 2 for each sentence. All other keys, and those
+        of "meta", are in `doc.user_data["meta"]`; if a key is in both, "meta" is kept as a key.
+        Incorrect spans are in `doc.spans["incorrect_spans"]`.
+
+    Raises:
+        CorpusError: For an invalid record, or one without annotation.
+    """
+    keys = Keys(text_column, spans_column, token_column, tag_column)
+    labels = _label_names(path)
+    return make_docs(path, nlp, log or ConversionLog(), partial(_records, path, keys, labels))
+
+
+def detect_array(head: str) -> str | None:
+    """Return the name of the format of an array of JSON, by its first characters, or None."""
+    head = head.removeprefix("\ufeff").lstrip()
+    if not ARRAY.match(head) or LINE_PAIR.match(head):
+        return None
+    return "label_studio" if TASK.search(head) or len(head) < 20 else "jsonl"
+
+
+def detect_json_lines(lines: Iterable[str]) -> str | None:
+    """Return the name of the format of lines, by the first record without a mistake, or None."""
+    for line in lines:
+        with suppress(ValueError):
+            if found := _format(decode_json(line)):
+                return found
+    return None
+
+
+def _format(record: object) -> str | None:
+    if is_label_studio(record):
+        return "label_studio"
+    if isinstance(record, list):
+        return "jsonl" if is_pair(record) else None
+    if not isinstance(record, dict) or record.keys().isdisjoint((*TEXTS, *WORDS, *CONTAINERS)):
+        return None
+    lists = {key for key, value in record.items() if isinstance(value, list)}
+    is_doccano = not lists.isdisjoint(("label", "labels")) and "tokens" not in record
+    is_doccano |= "entities" in lists and ("relations" in record or "Comments" in record)
+    return "doccano" if is_doccano and "spans" not in record else "jsonl"
+
+
+def _records(
+    path: Path, keys: Keys, labels: Mapping[int, str], log: ConversionLog
+) -> Iterator[Record]:
+    for where, value in json_values(path):
+        try:
+            if isinstance(value, CorpusError):
+                raise value
+            yield from _of_value(where, value, keys, labels, log)
+        except CorpusError as problem:
+            yield Record(where, problem=("record", problem))
+
+
+def _of_value(
+    where: str, value: object, keys: Keys, labels: Mapping[int, str], log: ConversionLog
+) -> Iterator[Record]:
+    """Read a JSON value: a record, or an object that holds records."""
+    if is_pair(value):
+        value = {**value[1], "text": value[0]}
+    if not isinstance(value, dict):
+        raise error(where, "an object of JSON", shorten(value), "Write {...}, with a text")
+    if "paragraphs" in value:
+        yield from _of_spacy_2(where, value)
+    elif (held := _held(value, keys)) is not None:
+        for number, item in enumerate(held, 1):
+            if item is None:
+                log.skipped("record without content")
+                continue
+            place = f"{where}, record {number}"
+            try:
+                yield from _of_value(place, item, keys, labels, log)
+            except CorpusError as problem:
+                yield Record(place, problem=("record", problem))
+    else:
+        read = label_studio_record if is_label_studio(value) else partial(_record, keys, labels)
+        if record := read(where, {**value}, log):
+            yield record
+
+
+def _held(value: JsonObject, keys: Keys) -> list[Any] | None:
+    """Return the records that an object without a text holds, or None."""
+    for key in () if _has_text(value, keys) else CONTAINERS:
+        inner = value.get(key)
+        if isinstance(inner, dict) and (held := _held(inner, keys)) is not None:
+            return held
+        if isinstance(inner, list) and any(
+            _has_text(item, keys) or isinstance(item, list) for item in inner
+        ):
+            return inner
+    return None
+
+
+def _has_text(value: object, keys: Keys) -> bool:
+    if not isinstance(value, dict):
+        return False
+    texts, words = [keys.text] if keys.text else TEXTS, [keys.words] if keys.words else WORDS
+    return any(isinstance(value.get(key), str) for key in texts) or any(
+        isinstance(value.get(key), list) for key in words
+    )
+
+
+def _record(
+    keys: Keys, labels: Mapping[int, str], where: str, record: JsonObject, log: ConversionLog
+) -> Record | None:
+    """Read a record; None for one that is skipped. All that is not read remains in `record`."""
+    if UNITS in record and "id" not in record:
+        log.skipped("answer")
+        return None
+    found = Record(where, id=record.get("id"), counts_in=None)
+    text_key = keys.text or _first(record, TEXTS)
+    words_key = keys.words or _first(record, WORDS)
+    is_ours = not record.keys().isdisjoint(ANNOTATION) and not keys.spans
+    span_key = keys.spans or (None if is_ours else _span_key(where, record, words_key))
+    tag_key = None if span_key or (is_ours and text_key) else _tag_key(record, words_key, keys)
+    if tag_key:
+        return _tagged(found, record, text_key, words_key or "", tag_key)
+    if is_ours:
+        answer = _answer(found, record, log)
+        if answer is None:
+            return None
+    elif not span_key:
+        raise unannotated(where, record)
+    if not text_key and words_key:
+        fix = "Add the text whose characters they count, or write a tag for each token"
+        raise error(where, "a text for the spans", f"the keys {shorten(sorted(record))}", fix)
+    found.text = record.pop(text_key or "text", None)
+    _set_words(found, record, words_key if is_ours else None)
+    for key in OURS if is_ours else [span_key or ""]:
+        found.spans += _spans(where, record.pop(key, None), key, labels, log)
+    if is_ours:
+        _set_parts(found, record, answer or "", log)
+    found.inclusive = span_key == "annotation"
+    if record.get(UNITS) == IN_UTF16:
+        found.counts_in = UTF16
+    record.pop(UNITS, None)
+    if "spans" not in record and not found.words:
+        log.skipped("relation", len(pop_typed(where, record, "relations", list)))
+    _set_meta(found, record)
+    return found
+
+
+def _first(record: JsonObject, keys: Iterable[str]) -> str | None:
+    return next((key for key in keys if record.get(key) is not None), None)
+
+
+def _span_key(where: str, record: JsonObject, words_key: str | None) -> str | None:
+    """Return the only one of `SPANS` that has entities."""
+    words = record.get(words_key or "")
+    found = []
+    for key in SPANS:
+        value = record.get(key)
+        is_dict = isinstance(value, dict) and all(
+            isinstance(v, (dict, list)) for v in value.values()
+        )
+        is_tags = isinstance(words, list) and isinstance(value, list) and _are_tags(value, words)
+        if is_dict or (isinstance(value, list) and not is_tags):
+            found.append(key)
+    if len(found) > 1:
+        fix = "Choose one, as in --spans-column " + found[0]
+        raise error(where, f"one of {', '.join(SPANS)}", " and ".join(found), fix)
+    return found[0] if found else None
+
+
+def _tag_key(record: JsonObject, words_key: str | None, keys: Keys) -> str | None:
+    """Return the key of a tag for each token; that of the tokens if they have their own tags."""
+    words = record.get(words_key or "")
+    if not words_key or not isinstance(words, list):
+        return None
+    if keys.tags:
+        return keys.tags
+    named = [key for key in TAGS if _are_tags(record.get(key), words)]
+    if named or not (words and all(isinstance(word, dict) for word in words)):
+        return named[0] if named else None
+    return words_key if any(_first(word, WORD_TAGS) for word in words) else None
+
+
+def _are_tags(value: object, words: list[Any]) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == len(words)
+        and all(tag is None or type(tag) in (str, int) for tag in value)
+    )
+
+
+def _tagged(
+    found: Record, record: JsonObject, text_key: str | None, words_key: str, tag_key: str
+) -> Record:
+    """Read tokens and their tags."""
+    where, words = found.where, record[words_key]
+    values = record.pop(tag_key, None)
+    if tag_key == words_key:
+        values = [word.get(_first(word, WORD_TAGS) or "") for word in words]
+    if not isinstance(values, list) or not isinstance(words, list):
+        raise error(where, f"a list for {tag_key!r} and for {words_key!r}", shorten(values))
+    if any(type(value) is int and value not in NOT_ANNOTATED for value in values):
+        got = f"numbers, {shorten(values)}"
+        fix = "Write the name of each, or save the dataset by save_to_disk, which keeps the names"
+        raise error(where, "tags that are texts", got, fix)
+    if text_key:
+        found.text = record.pop(text_key)
+    record.setdefault(words_key, words)
+    _set_words(found, record, words_key)
+    found.tags = [[None if tag in NOT_ANNOTATED else str(tag) for tag in values]]
+    found.sent_starts = [0] if words else []
+    found.counts_in = CHARACTERS
+    _set_meta(found, record)
+    return found
+
+
+def _set_words(found: Record, record: JsonObject, key: str | None) -> None:
+    """Read the tokens of a record; without a text, spaces are unknown."""
+    if key is None or record.get(key) is None:
+        return
+    where, text = found.where, found.text
+    unknown = pop_typed(where, record, "has_unknown_spaces", bool)
+    tokens = pop_typed(where, record, key, list)
+    words: list[Any] = [
+        token.get(_first(token, WORD) or "") if isinstance(token, dict) else token
+        for token in tokens
+    ]
+    if text is None:
+        if not all(map(is_text, words)):
+            raise error(where, f"tokens that are texts for {key!r}", shorten(tokens))
+        found.words = [word.strip() or word for word in words]
+        return
+    if not is_text(text):
+        raise error(where, "a text, in Unicode", shorten(text))
+    at = 0
+    found.spaces = []
+    for token, word in zip(tokens, words):
+        if not is_text(word) or not word or not text.startswith(word, at):
+            got = f"{shorten(token)} at the character {at}, {shorten(text[at : at + 20])}"
+            fix = "Correct the tokens, their 'ws' (a space comes after), or leave them out"
+            raise error(where, "tokens of the text, one after the other", got, fix)
+        at += len(word)
+        # "ws" is whether a space follows; without it, use the text.
+        space = text[at : at + 1] == " "
+        if isinstance(token, dict) and token.get("ws") is not None:
+            space = pop_typed(where, {**token}, "ws", bool)
+        found.spaces.append(space)
+        at += space
+    if at == len(text) + 1:  # Prodigy says that a space comes after the last one
+        found.spaces[-1] = False
+    found.words, found.spaces = words, None if unknown else found.spaces
+
+
+def _set_meta(found: Record, record: JsonObject) -> None:
+    """Keep the other keys; those of "meta" are merged with them, unless a key is in both."""
+    meta = pop_typed(found.where, record, "meta", dict)
+    is_new = record.keys().isdisjoint(meta)
+    found.meta = {**record, **(meta if is_new else {"meta": meta})}
+
+
+# What Prodigy and `write_jsonl` add
+
+
+def _answer(found: Record, record: JsonObject, log: ConversionLog) -> str | None:
+    """Return the answer about a record; None if it is skipped."""
+    where = found.where
+    given = [record[key] for key in OURS if key in record]
+    is_null = bool(given) and all(value is None for value in given)
+    is_null &= record.get("answer") != "ignore"
+    if is_null or all(record.get(key) is None for key in ANNOTATION):
+        if is_null:
+            fix = "Annotate the text, or leave the record out"
+            expected = f"annotation, one of the keys {', '.join(ANNOTATION)}"
+            raise error(where, expected, "null as the spans", fix)
+        raise unannotated(where, record)
+    default = "ignore" if "_view_id" in record else "accept"  # Prodigy exports answers alone
+    answer = pop_typed(where, record, "answer", str) or default
+    if answer not in ("accept", "reject", "ignore"):
+        raise error(where, "the answer accept, reject or ignore", shorten(answer))
+    # Whether the answer applies only to the spans; None if unknown.
+    binary = None if (view := record.get("_view_id")) is None else view == "ner"
+    if record.get("_is_binary") is not None:
+        binary = pop_typed(where, {**record}, "_is_binary", bool)
+    if answer == "ignore" or (answer == "reject" and binary is False):
+        log.skipped("answer")
+        return None
+    found.partial = answer == "reject" or bool(binary)
+    return answer
+
+
+def _set_parts(found: Record, record: JsonObject, answer: str, log: ConversionLog) -> None:
+    """Read which parts of a text, and which labels, are annotated, and the sentences."""
+    where = found.where
+    found.incorrect = _spans(where, record.pop("incorrect", None), "incorrect", {}, log)
+    if answer == "reject":
+        found.spans, found.incorrect = [], found.spans + found.incorrect
+    found.missing = pop_typed(where, record, "missing", list)
+    found.sent_starts = pop_typed(where, record, "sent_starts", list)
+    has_labels = record.get("annotated_labels") is not None
+    labels = pop_typed(where, record, "annotated_labels", list)
+    if not all(is_text(label) and label for label in labels):
+        raise error(where, "a list of labels for 'annotated_labels'", shorten(labels))
+    found.labels = labels if has_labels else None
+
+
+# Spans
+
+
+def _spans(
+    where: str, value: object, key: str, labels: Mapping[int, str], log: ConversionLog
+) -> list[RawSpan]:
+    """Read the entities of a record; what is no span has invalid offsets, and is rejected later."""
+    if isinstance(value, dict) and key not in ANNOTATION:
+        # {"PER": {"Tim": [[0, 3]]}}, or {"PER": [[0, 3]]}
+        return [
+            _of_place(place, label, text)
+            for label, each in value.items()
+            for text, places in (each.items() if isinstance(each, dict) else [(None, each)])
+            for place in (places if isinstance(places, list) else [places])
+        ]
+    items = pop_typed(where, {key: value}, key, list)
+    return [span for item in items for span in _of_item(where, item, labels, log)]
+
+
+def _of_place(place: object, label: str, text: str | None) -> RawSpan:
+    is_pair = isinstance(place, list) and len(place) == 2
+    start, end = place if is_pair and isinstance(place, list) else (place, None)
+    return RawSpan(start, end, label, text=text)
+
+
+def _of_item(
+    where: str, item: object, labels: Mapping[int, str], log: ConversionLog
+) -> list[RawSpan]:
+    """Read [0, 8, "PER"], or an object; each of its labels is a span, if they may overlap."""
+    if isinstance(item, list) and len(item) == 3:
+        first, second, third = item
+        is_label_first = isinstance(first, str) and type(third) is int
+        span = RawSpan(second, third, first) if is_label_first else RawSpan(*item)
+    elif not isinstance(item, dict):
+        span = RawSpan(item, None, None)
+    elif isinstance(points := item.get("points"), list):  # of Dataturks
+        given = [{**item, **each, "points": None} for each in points if isinstance(each, dict)]
+        return [span for each in given for span in _of_item(where, each, labels, log)]
+    else:
+        start, end, label = (item.get(_first(item, keys) or "") for keys in (STARTS, ENDS, LABELS))
+        ids = (item.get("kb_id"), item.get("id")) if "start" in item else (None, None)
+        text = item.get("text")
+        span = RawSpan(start, end, label, *ids, text=text if isinstance(text, str) else None)
+    if type(span.label) is int and (labels or isinstance(item, dict)):
+        if span.label not in labels:
+            fix = (
+                "It looks like doccano before version 1.0: export it with labels as texts, or put "
+                f"its file of labels beside this one, as {LABEL_FILES[0]}"
+            )
+            raise error(where, "labels that are texts", f"the number {span.label}", fix)
+        return [span._replace(label=labels[span.label])]
+    if isinstance(span.label, list) and (len(span.label) == 1 or log.spans_key is not None):
+        return [span._replace(label=label) for label in span.label] or [span]
+    return [span]
+
+
+def _label_names(path: Path) -> dict[int, str]:
+    """Read the labels that doccano exports, by their numbers, from a file beside another one."""
+    for file in (path.with_name(name) for name in LABEL_FILES):
+        if file.is_file() and file != path:
+            try:
+                values = decode_json(file.read_text(encoding="utf-8-sig"))
+                return {value["id"]: str(value["text"]) for value in values}  # type: ignore[attr-defined]
+            except (ValueError, TypeError, KeyError):
+                continue
+    return {}
+
+
+# spaCy 2
+
+
+def _of_spacy_2(where: str, document: JsonObject) -> Iterator[Record]:
+    """Read the sentences of a document of spaCy 2."""
+    name = document.get("id")
+    named = {DOCUMENT: name} if type(name) in (str, int) else {}
+    fix = "Write it by spacy convert of spaCy 2, or as in " + TEMPLATE
+    for paragraph in _objects(where, document, "paragraphs", fix):
+        raw, at = paragraph.get("raw"), 0
+        for number, sentence in enumerate(_objects(where, paragraph, "sentences", fix), 1):
+            tokens = _objects(where, sentence, "tokens", fix)
+            words: list[Any] = [token.get("orth") for token in tokens]
+            if not words or not all(is_text(word) and word.strip() for word in words):
+                raise error(where, "tokens with an 'orth'", shorten(words), fix)
+            spaces, at = _spaces(raw, words, at)
+            tags = [token.get("ner") for token in tokens]
+            if not all(tag is None or isinstance(tag, str) for tag in tags):
+                raise error(where, "tags that are texts for 'ner'", shorten(tags), fix)
+            yield Record(
+                where,
+                words=words,
+                spaces=spaces,
+                tags=[[None if tag in NOT_ANNOTATED else tag for tag in tags]],
+                places=[f"{where}, sentence {number}"] * len(words),
+                sent_starts=[0],
+                meta={**named},
+            )
+
+
+def _spaces(raw: object, words: Sequence[str], at: int) -> tuple[list[bool] | None, int]:
+    """Find words in a text from a place: whether a space follows each, and the place behind."""
+    spaces: list[bool] = []
+    for word in words:
+        if not isinstance(raw, str) or not raw.startswith(word, at):
+            return None, at
+        at += len(word)
+        spaces.append(raw[at : at + 1] == " ")
+        at += spaces[-1]
+    return spaces, at
+
+
+def _objects(where: str, record: JsonObject, key: str, fix: str) -> list[JsonObject]:
+    values = pop_typed(where, {**record}, key, list)
+    if others := [value for value in values if not isinstance(value, dict)]:
+        raise error(where, f"only objects in {key!r}", shorten(others[0]), fix)
+    return values
+
+
+# Records without annotation
+
+TEMPLATE = '{"text": "Ann left.", "spans": [{"start": 0, "end": 3, "label": "PER"}]}'
+ROWS = '{"tokens": ["Ann", "left"], "ner_tags": ["B-PER", "O"]}'
+
+
+def unannotated(where: str, record: JsonObject) -> CorpusError:
+    """Make the error for a record without entities: what is nearest, and what it lacks."""
+    given = {key: value for key, value in record.items() if value is not None}
+    words = next((key for key in WORDS if isinstance(given.get(key), list)), None)
+    texts = [key for key in TEXTS if isinstance(given.get(key), str)]
+    nested = [
+        key for key in given if isinstance(given[key], (list, dict)) and key not in ("meta", words)
+    ]
+    if words and not texts:
+        lists = {key: len(given[key]) for key in nested if isinstance(given[key], list)}
+        lacks = f"{len(given[words])} {words}, and lists of {lists or 'nothing else'}"
+        nearest, option = "rows of tokens and tags", "--tag-column"
+    else:
+        lacks = "no text" if not texts else f"no entities beside {texts[0]!r}"
+        nearest, option = "JSON lines of a text and spans", "--spans-column"
+    fix = (
+        f"If {shorten(nested[0])} has them, use {option} {nested[0]}"
+        if nested
+        else ("Annotate the text, or leave the record out")
+    )
+    keys = ", ".join(map(shorten, sorted(record)))
+    template = f"{fix}. These would be read:\n  {TEMPLATE}\n  {ROWS}\n  " + (
+        '["Ann left.", {"entities": [[0, 3, "PER"]]}]'
+    )
+    return error(where, f"{nearest}", f"{lacks} (the keys {keys})", template)
