@@ -100,21 +100,35 @@ def convert(
     alignment: Annotated[
         str,
         typer.Option(
-            metavar="strict|expand|contract|missing",
+            metavar="strict|expand|contract|split|missing",
             help="If an entity begins or ends inside a token: stop with an error, expand or "
-            "contract it to whole tokens, or treat its tokens as not annotated.",
+            "contract it to whole tokens, split the token, or treat its tokens as not annotated.",
+        ),
+    ] = "strict",
+    discontinuous: Annotated[
+        str,
+        typer.Option(
+            metavar="strict|hull|parts|skip",
+            help="Of an entity of several parts: stop with an error, make one from its first to "
+            "its last character, or one of each part, or treat its tokens as not annotated.",
         ),
     ] = "strict",
     tag_column: Annotated[
         str | None,
         typer.Option(
             help="Column of the tags. conll: its number, from 1, or -1, the last (the default). "
-            "hugging_face: its name; ner_tags by default.",
+            "hugging_face: its name; ner_tags by default. In JSON: a key.",
         ),
     ] = None,
     token_column: Annotated[
         str | None,
         typer.Option(help="Column of the tokens: its number, or its name; 1 or tokens by default."),
+    ] = None,
+    text_column: Annotated[
+        str | None, typer.Option(help="Column, or key, of the texts; text by default.")
+    ] = None,
+    spans_column: Annotated[
+        str | None, typer.Option(help="Column, or key, of the entities of a text.")
     ] = None,
     parquet: Annotated[
         bool,
@@ -167,7 +181,7 @@ def convert(
     leave_out_torch()
     from .. import data
 
-    log = data.ConversionLog(repair, alignment, spans_key, max_loss)
+    log = data.ConversionLog(repair, alignment, spans_key, max_loss, discontinuous)
     if hub is None and not inputs:
         raise InputError(
             f"OUTPUT is missing: got {output} alone. Name the input, then the output, as in "
@@ -181,7 +195,13 @@ def convert(
         )
     if hub is not None and inputs:
         raise InputError("convert: expected INPUT, or --hub NAME, got both of them.")
-    chosen = {"token_column": _column(token_column), "tag_column": _column(tag_column)}
+    given = {
+        "token_column": token_column,
+        "tag_column": tag_column,
+        "text_column": text_column,
+        "spans_column": spans_column,
+    }
+    columns = {name: _column(value) for name, value in given.items() if value is not None}
     nlp = data.blank_pipeline(lang, segment=syllables == "keep")
     console = Console(stderr=True)
     columns_shown = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -195,31 +215,27 @@ def convert(
             inputs = [Path(scratch, hub.replace("/", "--"))]
             data.download(hub, inputs[0])
         if format == "auto":
-            columns = [column for column in chosen.values() if column is not None]
-            format = data.detect_format(*inputs, columns=columns)
+            format = data.detect_format(*inputs, columns=[*columns.values()])
         typer.echo(f"Format: {format}")
-        counts = data.convert(
-            inputs,
-            output,
-            nlp=nlp,
+        options = data.ConvertOptions(
             format=format,
+            columns=columns,
             n_sents=n_sents,
             syllables=syllables,
             labels=None if labels is None else _labels(labels),
             merge=merge,
             split=data.Split(_shares(split), seed, split_by),
-            **chosen,
             parquet=parquet,
             overwrite=overwrite,
-            log=log,
-            on_progress=progress_callback(progress),
         )
+        on_progress = progress_callback(progress)
+        counts = data.convert(inputs, output, options, nlp=nlp, log=log, on_progress=on_progress)
     print_counts(counts)
     print_conversion_log(log)
 
 
-def _column(text: str | None) -> int | str | None:
-    return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else text
+def _column(text: str) -> int | str:
+    return int(text) if re.fullmatch(r"-?\d+", text) else text
 
 
 def _labels(text: str) -> list[str]:

@@ -1,24 +1,26 @@
 """Convert annotated corpora in many formats to Docs and to spaCy's binary files."""
 
 from .combination import combine
-from .conversion import blank_pipeline, convert
+from .conversion import ConvertOptions, blank_pipeline, convert
 from .files import SPLITS
 from .format_detection import FORMATS, detect_format
 from .gold import read_gold
 from .hugging_face import download
 from .inline import read_inline
-from .repair_log import ALIGNMENTS, MAX_LOSS, ConversionLog, describe_kind
+from .repair_log import ALIGNMENTS, DISCONTINUOUS, MAX_LOSS, ConversionLog, describe_kind
 from .splits import WAYS, Split
 from .vietnamese import SYLLABLES
 
 __all__ = [
     "ALIGNMENTS",
+    "DISCONTINUOUS",
     "FORMATS",
     "MAX_LOSS",
     "SPLITS",
     "SYLLABLES",
     "WAYS",
     "ConversionLog",
+    "ConvertOptions",
     "Split",
     "blank_pipeline",
     "combine",

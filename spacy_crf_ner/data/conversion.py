@@ -4,13 +4,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
+from inspect import signature
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 import spacy
 from spacy.language import Language
@@ -20,7 +20,7 @@ from ..atomic import atomic_write
 from ..docbin import SUFFIX, document_of, read_docbin
 from ..input_error import CorpusError, InputError
 from ..pipeline.annotated_labels import KEY
-from .docbin import CorpusWriter, count_doc, read_spacy
+from .docbin import CorpusWriter, read_spacy
 from .files import SPLITS, find_files
 from .format_detection import FORMATS, Reader, detect_format
 from .json_records import check_unicode
@@ -36,25 +36,49 @@ from .vietnamese import SYLLABLES
 
 # Called with the part, its number of docs so far, and their total if known.
 OnProgress = Callable[[str, int, int | None], None]
-KEPT = (KEY, INCORRECT)  # the spans that JSON lines have beside the entities
-FILE_SUFFIXES = (SUFFIX, ".jsonl", PARQUET)
+JSONL = ".jsonl"
+FILE_SUFFIXES = (SUFFIX, JSONL, PARQUET)
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """What `convert` reads, and what it does with the docs.
+
+    Attributes:
+        format: A key of `FORMATS`, or "auto" to detect it.
+        columns: The columns of a file, or keys of its records, by the names of the arguments of its
+            reader: "text_column", "spans_column", "token_column" and "tag_column". A number counts
+            from 1, or from -1 for the last.
+        n_sents: Sentences per Doc; 0 joins all sentences of a document. No Doc spans two files.
+        syllables: A key of `SYLLABLES`: keep tokens, split words into syllables, or join them to
+            words.
+        labels: The labels that the corpus annotates, stored with each doc; None for all, or those
+            that its docs say.
+        merge: Corpus to merge the docs into as answers, see `merge_answers`: a .spacy file or a
+            folder of them. The target is one .spacy or .jsonl file, and entities cannot overlap.
+        split: How it is split. A part without a share, or a share of 0, is not written. The log
+            notes how it was split, and if another split than by default is not used.
+        parquet: Write .parquet files, see `write_parquet`, instead of .spacy.
+        overwrite: Replace the parts of an earlier conversion in the target, a folder.
+    """
+
+    format: str = "auto"
+    columns: Mapping[str, int | str] = field(default_factory=dict)
+    n_sents: int = 1
+    syllables: str = "keep"
+    labels: Sequence[str] | None = None
+    merge: Path | None = None
+    split: Split = DEFAULT
+    parquet: bool = False
+    overwrite: bool = False
 
 
 def convert(
     source: Path | Sequence[Path],
     target: Path,
+    options: ConvertOptions | None = None,
     *,
     nlp: Language,
-    format: str = "auto",
-    n_sents: int = 1,
-    syllables: str = "keep",
-    labels: Sequence[str] | None = None,
-    merge: Path | None = None,
-    split: Split = DEFAULT,
-    token_column: int | str | None = None,
-    tag_column: int | str | None = None,
-    parquet: bool = False,
-    overwrite: bool = False,
     log: ConversionLog | None = None,
     on_progress: OnProgress = lambda part, number, total: None,
 ) -> dict[str, dict[str, int]]:
@@ -66,22 +90,8 @@ def convert(
         target: Folder for the three files; or a new file, .spacy, .jsonl or .parquet, for the whole
             corpus. Nothing is written unless the whole corpus can be read. For a part of more than
             `docbin.MAX_TOKENS` tokens, see `CorpusWriter`.
+        options: None for the defaults.
         nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
-        format: A key of `FORMATS`, or "auto" to detect it.
-        n_sents: Sentences per Doc; 0 joins all sentences of a document. No Doc spans two files.
-        syllables: A key of `SYLLABLES`: keep tokens, split words into syllables, or join them to
-            words.
-        labels: The labels that the corpus annotates, stored with each doc; None for all, or those
-            that its docs say.
-        merge: Corpus to merge the docs into as answers, see `merge_answers`: a .spacy file or a
-            folder of them. The target is one .spacy or .jsonl file, and entities cannot overlap.
-        split: How it is split. A part without a share, or a share of 0, is not written. The log
-            notes how it was split, and if another split than by default is not used.
-        token_column: The number of the column in columns of text, or its name in a dataset of
-            Hugging Face; for these formats only.
-        tag_column: The same for the column of the tags.
-        parquet: Write .parquet files, see `write_parquet`, instead of .spacy.
-        overwrite: Replace the parts of an earlier conversion in the target, a folder.
         log: Decides what happens to mistakes, and counts them and what was read of each part
             ("corpus" for one that is split); without a log, and without `repair`, all mistakes are
             raised together. Its spans_key is where entities are read from .spacy files, and stored,
@@ -100,34 +110,31 @@ def convert(
             are read, mix with an older one, or replace it without `overwrite`.
     """
     sources = [source] if isinstance(source, Path) else list(source)
-    log = log or ConversionLog()
-    columns = {"token_column": token_column, "tag_column": tag_column}
-    read_file = _reader(sources, format, columns, log.spans_key)
-    suffix = _check_choices(target, n_sents, syllables, labels, merge, parquet, log.spans_key)
+    options, log = options or ConvertOptions(), log or ConversionLog()
+    read_file = _reader(sources, options, log.spans_key)
+    suffix = _check_options(target, options, log.spans_key)
     one_file = target.suffix in FILE_SUFFIXES
     files, ignored = find_files(sources, as_one=one_file)
     log.skipped_files(ignored)
+    split = options.split
     plan = {"corpus": {"corpus": 1.0}} if one_file else split.plan(files)
     if (one_file or "dev" in files) and replace(split, seed=DEFAULT.seed) != DEFAULT:
         why = "the output is one file" if one_file else "the corpus has its own parts"
         log.note(f"The split is not used: {why}.")
     names = [name for part in plan.values() for name in part]
     outputs = {name: target if one_file else target / f"{name}{suffix}" for name in names}
-    _check_outputs(_Paths(target, outputs, files, suffix, sources, merge), overwrite)
+    read = [path for paths in files.values() for path in paths]
+    _check_outputs(target, outputs, suffix, sources, read, options)
     where = ", ".join(map(str, sources))
 
-    def read(part: str, log: ConversionLog, total: int | None = None) -> Iterator[Doc]:
+    def read_part(part: str, log: ConversionLog, total: int | None = None) -> Iterator[Doc]:
         """Read the docs of a part; at its end, raise an error for its mistakes."""
         log.start_part(part)
         log.collect()
         on_progress(part, 0, total)
-        sentences = (SYLLABLES[syllables](read_file(file, nlp, log)) for file in files[part])
-        grouped = (doc for each in sentences for doc in group_sentences(each, n_sents))
-        docs = _labeled(grouped, labels, part, log)
-        if merge is not None:
-            docs = merge_answers(read_docbin(merge, nlp.vocab)[1], docs, log)
         number = 0
-        for number, doc in enumerate(docs, 1):
+        docs = (read_file(file, nlp, log) for file in files[part])
+        for number, doc in enumerate(_prepare(docs, options, part, nlp, log), 1):
             on_progress(part, number, total)
             yield doc
         if not number:
@@ -135,178 +142,83 @@ def convert(
             raise _no_docs(where, part, log)
         log.check_kept(where)
 
-    if suffix == ".jsonl":
-        return _convert_to_jsonl(read("corpus", log), target, nlp, log, where)
-    with TemporaryDirectory() as scratch, ExitStack() as stack:
+    with TemporaryDirectory() as scratch:
         writers = {name: CorpusWriter(Path(scratch, name), log.spans_key) for name in names}
         for part, wanted in plan.items():
             chosen = {name: writers[name] for name in wanted}
-            if how := _split_part(partial(read, part), wanted, split, log, chosen, where):
+            if how := _split_part(partial(read_part, part), wanted, split, log, chosen, where):
                 what = "No file for dev: train was split" if part == "train" else "Split"
                 log.note(f"{what} {how}.")
         log.check_no_mistakes(where)
-        # Write all parts before the first is renamed.
-        for name, path in outputs.items():
-            unfinished = stack.enter_context(atomic_write(path, folder_by_file=True))
-            if suffix == SUFFIX:
-                writers[name].write(unfinished)
-            else:
-                complete = Path(scratch, f"{name}{SUFFIX}")
-                writers[name].write(complete)
-                labels_found = _labels(writers)
-                unwritten = write_parquet(read_spacy(complete, nlp), unfinished, labels_found)
-                _note_unwritten(log, unwritten)
+        log.propose_rules()
+        _write(writers, outputs, suffix, Path(scratch), nlp, log)
     written = {name: writers[name].counts for name in (*SPLITS, "corpus") if name in writers}
     return _known_counts(written)
 
 
-def _convert_to_jsonl(
-    docs: Iterator[Doc], target: Path, nlp: Language, log: ConversionLog, where: str
-) -> dict[str, dict[str, int]]:
-    counts, unwritten = Counter[str](), Counter[str]()
-
-    def counted() -> Iterator[Doc]:
-        for doc in docs:
-            count_doc(doc, counts, log.spans_key)
-            _count_unwritten(doc, unwritten, log.spans_key)
-            yield doc
-        log.check_no_mistakes(where)  # here, before the file is there
-
-    write_jsonl(counted(), target, nlp, log.spans_key)
-    _note_unwritten(log, unwritten, "; see --spans-key")
-    return _known_counts({"corpus": counts})
-
-
-def _known_counts(parts: Mapping[str, "Counter[str]"]) -> dict[str, dict[str, int]]:
-    """Leave out the number of sentences where no doc has sentence boundaries."""
-    known = any(counts["sentences"] for counts in parts.values())
-    return {
-        part: {kind: n for kind, n in counts.items() if known or kind != "sentences"}
-        for part, counts in parts.items()
-    }
-
-
-def _check_choices(
-    target: Path,
-    n_sents: int,
-    syllables: str,
-    labels: Sequence[str] | None,
-    merge: Path | None,
-    parquet: bool,
-    spans_key: str | None,
-) -> str:
-    """Raise InputError for choices that do not go together. Returns the suffix of the outputs."""
-    if spans_key in ("", KEY, INCORRECT):
-        got = f"got {spans_key!r}. Use another one, such as 'sc'"
-        raise InputError(f"spans_key: expected a key for entities, {got}.")
-    check_unicode("spans_key", spans_key or "")
-    for label in labels or ():
-        check_unicode("labels", label)
-    if syllables not in SYLLABLES:
-        raise InputError(f"syllables: expected {', '.join(SYLLABLES)}, got {syllables!r}.")
-    if spans_key is not None and syllables != "keep":
-        raise InputError(f"syllables: expected keep with a spans key, got {syllables!r}.")
-    if re.fullmatch(r"\.[A-Za-z]+", target.suffix) and not (
-        target.suffix in FILE_SUFFIXES or target.exists()
-    ):
-        raise InputError(
-            f"{target}: expected a folder, or a file that ends in {' or '.join(FILE_SUFFIXES)}, "
-            f"got {target.suffix}. Choose one of these, or create a folder of this name before."
-        )
-    # A table has no place for answers that a span is no entity.
-    can_merge = target.suffix in (SUFFIX, ".jsonl") and spans_key is None and n_sents == 1
-    if merge is not None and not can_merge:
-        raise InputError(
-            f"merge: expected one .spacy or .jsonl file as the output, no spans key, and one "
-            f"sentence per doc, got {target}, {spans_key} and {n_sents}. Write to a new file."
-        )
-    if merge is not None and target.resolve() == merge.resolve():
-        raise InputError(f"{target}: expected an output that is not an input. Choose another file.")
-    one_file = target.suffix in FILE_SUFFIXES
-    suffix = target.suffix if one_file else PARQUET if parquet else SUFFIX
-    if parquet and suffix != PARQUET:
-        raise InputError(
-            f"--parquet: expected a folder, got the file {target}. Name a folder, or a .parquet "
-            "file."
-        )
-    if suffix == PARQUET and spans_key is not None:
-        got = f"got {str(target)!r}. Write .spacy or .jsonl"
-        raise InputError(f"spans_key: expected an output with entities that may overlap, {got}.")
-    return suffix
-
-
-def _no_docs(where: str, part: str, log: ConversionLog) -> CorpusError:
-    counted = "".join(f", {number} {kind}" for kind, number in log.counts.items())
-    fix = "Annotate some, or correct what was left out"
-    found = error(f"{where}, {part}", "at least one doc", f"none{counted}", fix)
-    return CorpusError(f"{found}{log.listed(dict(log.counts))}")
+def _prepare(
+    files: Iterable[Iterator[Doc]],
+    options: ConvertOptions,
+    part: str,
+    nlp: Language,
+    log: ConversionLog,
+) -> Iterator[Doc]:
+    """Divide or join syllables, group sentences, mark labels, and merge answers."""
+    sentences = (SYLLABLES[options.syllables](docs) for docs in files)
+    docs = (doc for each in sentences for doc in group_sentences(each, options.n_sents))
+    if options.labels is not None:
+        docs = _labeled(docs, options.labels, part, log)
+    if options.merge is None:
+        return docs
+    return merge_answers(read_docbin(options.merge, nlp.vocab)[1], docs, log)
 
 
 def _labeled(
-    docs: Iterable[Doc], labels: Sequence[str] | None, part: str, log: ConversionLog
+    docs: Iterable[Doc], labels: Sequence[str], part: str, log: ConversionLog
 ) -> Iterator[Doc]:
-    """Mark docs as annotated with these labels; None for all."""
     for number, doc in enumerate(docs, 1):
-        if labels is not None:
-            set_annotated_labels(doc, labels, log, f"{part}, doc {number}")
+        set_annotated_labels(doc, labels, log, f"{part}, doc {number}")
         yield doc
 
 
-def _labels(writers: Mapping[str, CorpusWriter]) -> set[str]:
-    kinds = (kind.partition(".") for writer in writers.values() for kind in writer.counts)
-    return {label for _, dot, label in kinds if dot}
+def _write(
+    writers: Mapping[str, CorpusWriter],
+    outputs: Mapping[str, Path],
+    suffix: str,
+    scratch: Path,
+    nlp: Language,
+    log: ConversionLog,
+) -> None:
+    """Write all parts before the first is renamed."""
+    counted = (kind for writer in writers.values() for kind in writer.counts)
+    labels = {kind.partition(".")[2] for kind in counted if "." in kind}
+    with ExitStack() as stack:
+        for name, path in outputs.items():
+            unfinished = stack.enter_context(atomic_write(path, folder_by_file=True))
+            if suffix == SUFFIX:
+                writers[name].write(unfinished)
+                continue
+            complete = scratch / f"{name}{SUFFIX}"
+            writers[name].write(complete)
+            unwritten = Counter[str]()
+            if suffix == PARQUET:
+                unwritten = write_parquet(read_spacy(complete, nlp), unfinished, labels)
+            else:
+                docs = _count_unwritten(read_spacy(complete, nlp), unwritten, log.spans_key)
+                write_jsonl(docs, unfinished, nlp, log.spans_key)
+            for what, number in unwritten.items():
+                if number:
+                    log.notes.append(f"Not written: {number} {what}.")
 
 
-def read_corpus(sources: Sequence[Path], nlp: Language, log: ConversionLog) -> Iterator[Doc]:
-    """Read a corpus in any format, all parts as one.
-
-    Args:
-        sources: Files and folders; the parts of a folder are one.
-        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
-        log: Decides what happens to mistakes, and counts them.
-
-    Raises:
-        CorpusError: For a corpus that cannot be read.
-    """
-    files, ignored = find_files(sources, as_one=True)
-    log.skipped_files(ignored)
-    read_file = FORMATS[detect_format(*sources)]
-    for file in files["corpus"]:
-        yield from group_sentences(read_file(file, nlp, log), 1)
-
-
-def _note_unwritten(log: ConversionLog, counts: Mapping[str, int], advice: str = "") -> None:
-    for name, number in counts.items():
-        if number:
-            log.notes.append(f"Not written: {number} {name}{advice}.")
-
-
-def _count_unwritten(doc: Doc, counts: "Counter[str]", key: str | None) -> None:
+def _count_unwritten(docs: Iterable[Doc], counts: "Counter[str]", key: str | None) -> Iterator[Doc]:
     """Count the entities and spans that JSON lines leave out."""
-    others = doc.spans.keys() - {key, *KEPT}
-    counts.update({f"spans of doc.spans[{k!r}]": len(doc.spans[k]) for k in others})
-    if key is not None and doc.ents:
-        counts["spans of doc.ents"] += len(doc.ents)
-
-
-def blank_pipeline(lang: str, segment: bool = True) -> Language:
-    """Make a pipeline that only tokenizes.
-
-    Args:
-        lang: spaCy's language code. pyvi segments Vietnamese ("vi") into words, which may contain
-            spaces. Without pyvi, spaCy's general rules return syllables.
-        segment: False returns syllables even if pyvi is installed.
-
-    Raises:
-        InputError: If spaCy lacks the language or a package for it.
-    """
-    if lang == "vi" and not (segment and find_spec("pyvi")):
-        rules = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
-        return spacy.blank("vi", config=rules)
-    try:
-        return spacy.blank(lang)
-    except ImportError as error:
-        raise InputError(f"lang: expected a language of spaCy, got {lang!r}: {error}") from error
+    for doc in docs:
+        for name in doc.spans.keys() - {key, KEY, INCORRECT}:
+            counts[f"spans of doc.spans[{name!r}]; see --spans-key"] += len(doc.spans[name])
+        if key is not None:
+            counts["spans of doc.ents; see --spans-key"] += len(doc.ents)
+        yield doc
 
 
 def _split_part(
@@ -341,31 +253,77 @@ def _split_part(
     return f"{how} ({found}; seed {split.seed})"
 
 
-class _Paths(NamedTuple):
-    """The paths of a conversion; `outputs` and `files` are those of each part."""
-
-    target: Path
-    outputs: Mapping[str, Path]
-    files: Mapping[str, list[Path]]
-    suffix: str
-    sources: Sequence[Path]
-    merge: Path | None
+def _known_counts(parts: Mapping[str, "Counter[str]"]) -> dict[str, dict[str, int]]:
+    """Leave out the number of sentences where no doc has sentence boundaries."""
+    known = any(counts["sentences"] for counts in parts.values())
+    return {
+        part: {kind: n for kind, n in counts.items() if known or kind != "sentences"}
+        for part, counts in parts.items()
+    }
 
 
-def _check_outputs(paths: _Paths, overwrite: bool) -> None:
+def _check_options(target: Path, options: ConvertOptions, spans_key: str | None) -> str:
+    """Raise InputError for choices that do not go together. Returns the suffix of the outputs."""
+    syllables, merge = options.syllables, options.merge
+    if spans_key in ("", KEY, INCORRECT):
+        got = f"got {spans_key!r}. Use another one, such as 'sc'"
+        raise InputError(f"spans_key: expected a key for entities, {got}.")
+    check_unicode("spans_key", spans_key or "")
+    for label in options.labels or ():
+        check_unicode("labels", label)
+    if syllables not in SYLLABLES:
+        raise InputError(f"syllables: expected {', '.join(SYLLABLES)}, got {syllables!r}.")
+    if spans_key is not None and syllables != "keep":
+        raise InputError(f"syllables: expected keep with a spans key, got {syllables!r}.")
+    if re.fullmatch(r"\.[A-Za-z]+", target.suffix) and not (
+        target.suffix in FILE_SUFFIXES or target.exists()
+    ):
+        raise InputError(
+            f"{target}: expected a folder, or a file that ends in {' or '.join(FILE_SUFFIXES)}, "
+            f"got {target.suffix}. Choose one of these, or create a folder of this name before."
+        )
+    # A table has no place for answers that a span is no entity.
+    can_merge = target.suffix in (SUFFIX, ".jsonl") and spans_key is None and options.n_sents == 1
+    if merge is not None and not can_merge:
+        raise InputError(
+            f"merge: expected one .spacy or .jsonl file as the output, no spans key, and one "
+            f"sentence per doc, got {target}, {spans_key} and {options.n_sents}. Write to "
+            "a new file."
+        )
+    if merge is not None and target.resolve() == merge.resolve():
+        raise InputError(f"{target}: expected an output that is not an input. Choose another file.")
+    one_file = target.suffix in FILE_SUFFIXES
+    suffix = target.suffix if one_file else PARQUET if options.parquet else SUFFIX
+    if options.parquet and suffix != PARQUET:
+        raise InputError(
+            f"--parquet: expected a folder, got the file {target}. Name a folder, or a .parquet "
+            "file."
+        )
+    if suffix == PARQUET and spans_key is not None:
+        got = f"got {str(target)!r}. Write .spacy or .jsonl"
+        raise InputError(f"spans_key: expected an output with entities that may overlap, {got}.")
+    return suffix
+
+
+def _check_outputs(
+    target: Path,
+    outputs: Mapping[str, Path],
+    suffix: str,
+    sources: Sequence[Path],
+    read: Sequence[Path],
+    options: ConvertOptions,
+) -> None:
     """Raise InputError for an output that would replace, or be read with, an input or other file.
 
     A remaining part of an earlier conversion would mix two splits of the corpus: docs of the old
     test might be in the new train.
     """
-    target, outputs, files, suffix, sources, merge = paths
     if target.is_file() or (target.suffix in FILE_SUFFIXES and target.exists()):
         raise InputError(
             f"{target}: expected a folder for the corpus, or the name of a new file that ends in "
             f"{' or '.join(FILE_SUFFIXES)}, got an existing file. The output is the last "
             "argument. Remove an old file first."
         )
-    read = [path for paths in files.values() for path in paths]
     inputs = {folder for path in read for folder in (path.resolve(), *path.resolve().parents)}
     if both := [path for path in outputs.values() if path.resolve() in inputs]:
         raise InputError(
@@ -374,14 +332,14 @@ def _check_outputs(paths: _Paths, overwrite: bool) -> None:
     # All .spacy files of a folder, at any depth, are read as one corpus.
     whole = [path for path in read if path.suffix == SUFFIX]
     whole += sources if whole else []
-    whole += [merge] if merge else []
+    whole += [options.merge] if options.merge else []
     for path, folder in product(outputs.values(), whole):
         if suffix == SUFFIX and folder.resolve() in path.resolve().parents:
             raise InputError(
                 f"{path}: expected an output that is not in an input folder, got one in {folder}, "
                 "which would then have each document twice. Choose a place beside this folder."
             )
-    suffixes = [suffix] if overwrite else [SUFFIX, PARQUET]
+    suffixes = [suffix] if options.overwrite else [SUFFIX, PARQUET]
     all_parts = [target / f"{name}{end}" for name, end in product(SPLITS, suffixes)]
     old = [path for path in all_parts if path not in outputs.values()]
     if found := [path for path in old if path.exists() and target.is_dir()]:
@@ -390,19 +348,63 @@ def _check_outputs(paths: _Paths, overwrite: bool) -> None:
             f"{found[0]}: expected only the parts {written}, got one of an earlier "
             "conversion, which may share docs with the new ones. Remove it, or use a new folder."
         )
-    if not overwrite and (found := [path for path in outputs.values() if path.exists()]):
+    if not options.overwrite and (found := [path for path in outputs.values() if path.exists()]):
         raise InputError(
             f"{found[0]}: expected a new file, got one of an earlier conversion. Use a new folder, "
             "or replace the corpus with --overwrite."
         )
 
 
-def _reader(
-    sources: list[Path], format: str, columns: Mapping[str, int | str | None], spans_key: str | None
-) -> Reader:
-    chosen = {name: column for name, column in columns.items() if column is not None}
+def _no_docs(where: str, part: str, log: ConversionLog) -> CorpusError:
+    counted = "".join(f", {number} {kind}" for kind, number in log.counts.items())
+    fix = "Annotate some, or correct what was left out"
+    found = error(f"{where}, {part}", "at least one doc", f"none{counted}", fix)
+    return CorpusError(f"{found}{log.listed(dict(log.counts))}")
+
+
+def read_corpus(sources: Sequence[Path], nlp: Language, log: ConversionLog) -> Iterator[Doc]:
+    """Read a corpus in any format, all parts as one.
+
+    Args:
+        sources: Files and folders; the parts of a folder are one.
+        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
+        log: Decides what happens to mistakes, and counts them.
+
+    Raises:
+        CorpusError: For a corpus that cannot be read.
+    """
+    files, ignored = find_files(sources, as_one=True)
+    log.skipped_files(ignored)
+    read_file = FORMATS[detect_format(*sources)]
+    for file in files["corpus"]:
+        yield from group_sentences(read_file(file, nlp, log), 1)
+
+
+def blank_pipeline(lang: str, segment: bool = True) -> Language:
+    """Make a pipeline that only tokenizes.
+
+    Args:
+        lang: spaCy's language code. pyvi segments Vietnamese ("vi") into words, which may contain
+            spaces. Without pyvi, spaCy's general rules return syllables.
+        segment: False returns syllables even if pyvi is installed.
+
+    Raises:
+        InputError: If spaCy lacks the language or a package for it.
+    """
+    if lang == "vi" and not (segment and find_spec("pyvi")):
+        rules = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
+        return spacy.blank("vi", config=rules)
+    try:
+        return spacy.blank(lang)
+    except ImportError as error:
+        raise InputError(f"lang: expected a language of spaCy, got {lang!r}: {error}") from error
+
+
+def _reader(sources: list[Path], options: ConvertOptions, spans_key: str | None) -> Reader:
+    """Return the reader of the format, with the columns that were chosen."""
+    format, columns = options.format, options.columns
     if format == "auto":
-        format = detect_format(*sources, columns=[*chosen.values()])
+        format = detect_format(*sources, columns=[*columns.values()])
     if format not in FORMATS:
         raise InputError(f"format: expected auto, {', '.join(FORMATS)}, got {format!r}.")
     if spans_key is not None and format in ("gmb", "hugging_face"):
@@ -410,11 +412,12 @@ def _reader(
             f"spans_key: expected a format whose entities may overlap, got {format!r}, which has "
             "one tag per token. Convert it without a spans key."
         )
-    kind = {"conll": int, "hugging_face": str}.get(format)
-    for name, column in chosen.items():
-        if kind is None or not isinstance(column, kind):
+    chosen = signature(FORMATS[format]).parameters
+    for name, column in columns.items():
+        kinds = str(chosen[name].annotation) if name in chosen else ""
+        if type(column).__name__ not in kinds:
             raise InputError(
-                f"{name}: expected the number of a column of conll, or the name of one of "
-                f"hugging_face, got {column!r} and the format {format!r}."
+                f"{name}: expected a format with such columns, by their numbers or names, got "
+                f"{column!r} and the format {format!r}."
             )
-    return partial(FORMATS[format], **chosen)
+    return partial(FORMATS[format], **columns)

@@ -1,5 +1,6 @@
 """Mistakes in a corpus: raised as errors, or repaired and counted."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -148,6 +149,25 @@ class ConversionLog:
                         f"{self.listed(dict(self.counts))}"
                     )
 
+    def propose_rules(self) -> None:
+        """Note the rules that make the tokenizer of a pipeline divide tokens as `split` did."""
+        if self.alignment != "split" or not self.cuts:
+            return
+        infixes = [each.infix for each in self.cuts if each.infix]
+        self.note(f"Tokens end where entities do: {self._where_cut()}.")
+        if infixes:
+            rule = "@callbacks = 'spacy-crf-ner.divide_tokens.v1'"
+            self.note(
+                "New texts are divided alike if the config has, in [initialize.before_init], "
+                f"{rule} and infixes = {json.dumps(infixes)}."
+            )
+        if any(each.infix is None for each in self.cuts):
+            self.note("No rule divides tokens between letters: correct these entities.")
+
+    def _where_cut(self) -> str:
+        found = sorted(self.cuts.items(), key=lambda item: -item[1][0])
+        return ", ".join(f"{n} between {each} ({one})" for each, (n, one) in found[:MAX_LISTED])
+
     def _left_out(self) -> str:
         return " and ".join(
             f"{self.totals[f'rejected.{unit}']} of {self.totals[unit]} {unit}"
@@ -161,6 +181,8 @@ class ConversionLog:
             lines += [f"{describe_kind(kind)} {counts[kind]}"] if kind in counts else []
             lines += [f"  {message}" for message in messages[:MAX_LISTED] if kind in counts]
             lines += ["  ..."] if kind in counts and counts[kind] > MAX_LISTED else []
+            if kind == "rejected.alignment" and kind in counts and self.cuts:
+                lines.append(f"  Their edges inside tokens: {self._where_cut()}")
         return "\n".join(lines)
 
     def start_part(self, name: str) -> None:

@@ -25,6 +25,9 @@ class Boundary(NamedTuple):
         before, after = (PATTERNS.get(kind, re.escape(kind)) for kind in self)
         return f"(?<={before})(?={after})"
 
+    def __str__(self) -> str:
+        return " and ".join(kind if kind in PATTERNS else repr(kind) for kind in self)
+
 
 class Cut(NamedTuple):
     """A place inside a token; the example is the token with a bar there, as "B|."."""

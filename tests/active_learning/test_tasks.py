@@ -79,7 +79,7 @@ def converted(tmp_path, tool, answers, merge=None, repair=False):
     path.write_text(text, encoding="utf-8")
     nlp, log = spacy.blank("en"), data.ConversionLog(repair)
     out = tmp_path / "answered.spacy"
-    data.convert(path, out, nlp=nlp, merge=merge, log=log)
+    data.convert(path, out, data.ConvertOptions(merge=merge), nlp=nlp, log=log)
     return {doc.text: doc for doc in read_docbin(out, nlp.vocab)[1]}, log
 
 
@@ -277,7 +277,7 @@ def test_convert_accepted_gold_keeps_corpus_unchanged(tool, tmp_path):
     (tmp_path / "answers.jsonl").write_text(json.dumps({**task, "answer": "accept"}))
     log = data.ConversionLog()
     new = tmp_path / "new.spacy"
-    data.convert(tmp_path / "answers.jsonl", new, nlp=nlp, merge=gold, log=log)
+    data.convert(tmp_path / "answers.jsonl", new, data.ConvertOptions(merge=gold), nlp=nlp, log=log)
     _, docs = read_docbin(new, nlp.vocab)
     assert [each.to_json() for each in docs] == [doc.to_json()]
     assert log.merged["unchanged"] == 1

@@ -81,7 +81,7 @@ def test_convert_splits_unnamed_files_as_one_corpus(tmp_path: Path, nlp: Languag
 
 def test_convert_n_sents_does_not_group_across_files(tmp_path: Path, nlp: Language) -> None:
     files = [write(tmp_path / "a.conll", "a", "b", "c"), write(tmp_path / "b.conll", "d", "e")]
-    data.convert(files, tmp_path / "out.spacy", nlp=nlp, n_sents=2)
+    data.convert(files, tmp_path / "out.spacy", data.ConvertOptions(n_sents=2), nlp=nlp)
     assert texts(tmp_path / "out.spacy", nlp) == ["a b", "c", "d e"]
 
 
@@ -130,7 +130,9 @@ def test_convert_reads_binary_files_of_folder_without_other_files(
     write(source / "train.conll", "a")
     write(source / "dev.conll", "b")
     data.convert(source, source, nlp=nlp)
-    data.convert(source, source, nlp=nlp, overwrite=True)  # what is there does not matter
+    data.convert(
+        source, source, data.ConvertOptions(overwrite=True), nlp=nlp
+    )  # what is there does not matter
     for name in ("train", "dev"):
         (source / f"{name}.conll").unlink()
     data.convert(source, tmp_path / "out", nlp=nlp)
@@ -234,7 +236,7 @@ def test_convert_sharded_output_equals_single_file(
     data.convert(source, tmp_path / "small", nlp=nlp)
     monkeypatch.setattr(docbin, "MAX_TOKENS", 4)
     for _ in range(2):  # the second time, it is replaced
-        data.convert(source, tmp_path / "big", nlp=nlp, overwrite=True)
+        data.convert(source, tmp_path / "big", data.ConvertOptions(overwrite=True), nlp=nlp)
     assert len(list((tmp_path / "big" / "train.spacy").iterdir())) == 10
     assert sorted(path.name for path in (tmp_path / "big").iterdir()) == [
         f"{part}.spacy" for part in sorted(data.SPLITS)
@@ -246,7 +248,7 @@ def test_convert_sharded_output_equals_single_file(
         assert by_spacy[0] == by_spacy[1] != []
     again = data.convert(tmp_path / "big", tmp_path / "again", nlp=nlp)
     monkeypatch.setattr(docbin, "MAX_TOKENS", 1000)
-    data.convert(source, tmp_path / "big", nlp=nlp, overwrite=True)
+    data.convert(source, tmp_path / "big", data.ConvertOptions(overwrite=True), nlp=nlp)
     assert (tmp_path / "big" / "train.spacy").is_file()
     assert {name: count["docs"] for name, count in again.items()} == {
         "train": 40,
@@ -271,7 +273,12 @@ def test_convert_write_failure_keeps_existing_parts(
 
     monkeypatch.setattr(docbin.CorpusWriter, "write", fail)
     with pytest.raises(OSError, match="disk full"):
-        data.convert(source, tmp_path / "out", nlp=nlp, split=Split(seed=1), overwrite=True)
+        data.convert(
+            source,
+            tmp_path / "out",
+            data.ConvertOptions(split=Split(seed=1), overwrite=True),
+            nlp=nlp,
+        )
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
@@ -307,7 +314,7 @@ def test_convert_output_inside_sharded_input_raises(
         asked = [(folder, None), (source, path)] if name.endswith(SUFFIX) else [(folder, None)]
         for inputs, merge in asked:
             with pytest.raises(InputError, match=r"output that is not in an input folder, got one"):
-                data.convert(inputs, path / name, nlp=nlp, merge=merge)
+                data.convert(inputs, path / name, data.ConvertOptions(merge=merge), nlp=nlp)
     assert find_docbins(folder) == before and not (folder / "more").exists()
 
 
@@ -331,13 +338,15 @@ def test_convert_allows_output_inside_input_folder_of_other_format(
     write(tmp_path / "dev.conll", "b")
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        counts = data.convert(Path("."), Path("corpus"), nlp=nlp, overwrite=True)
+        counts = data.convert(
+            Path("."), Path("corpus"), data.ConvertOptions(overwrite=True), nlp=nlp
+        )
         assert [(name, count["docs"]) for name, count in counts.items()] == [
             ("train", 1),
             ("dev", 1),
         ]
     corpus = Path("corpus/train.spacy")
-    data.convert(corpus, Path("corpus/new.jsonl"), nlp=nlp, merge=corpus)
+    data.convert(corpus, Path("corpus/new.jsonl"), data.ConvertOptions(merge=corpus), nlp=nlp)
     (tmp_path / "brat").mkdir()
     (tmp_path / "brat" / "a.txt").write_text("Hanoi")
     (tmp_path / "brat" / "a.ann").write_text("")
@@ -351,9 +360,19 @@ def test_convert_leftover_part_of_earlier_split_raises(tmp_path: Path, nlp: Lang
     source = write(tmp_path / "all.conll", *numbered(20))
     data.convert(source, tmp_path / "out", nlp=nlp)
     with pytest.raises(InputError, match=r"test\.spacy: expected only the parts train\.spa"):
-        data.convert(source, tmp_path / "out", nlp=nlp, split=Split((0.5, 0.5)), overwrite=True)
+        data.convert(
+            source,
+            tmp_path / "out",
+            data.ConvertOptions(split=Split((0.5, 0.5)), overwrite=True),
+            nlp=nlp,
+        )
     (tmp_path / "out" / "test.spacy").unlink()
-    data.convert(source, tmp_path / "out", nlp=nlp, split=Split((0.5, 0.5)), overwrite=True)
+    data.convert(
+        source,
+        tmp_path / "out",
+        data.ConvertOptions(split=Split((0.5, 0.5)), overwrite=True),
+        nlp=nlp,
+    )
 
 
 def test_convert_existing_parts_raise_and_stay_unless_overwrite(
@@ -363,9 +382,9 @@ def test_convert_existing_parts_raise_and_stay_unless_overwrite(
     data.convert(source, target, nlp=nlp)
     before = {path.name: path.read_bytes() for path in target.iterdir()}
     with pytest.raises(InputError, match=r"train\.spacy: expected a new file.*--overwrite"):
-        data.convert(source, target, nlp=nlp, split=Split(seed=1))
+        data.convert(source, target, data.ConvertOptions(split=Split(seed=1)), nlp=nlp)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
-    data.convert(source, target, nlp=nlp, split=Split(seed=1), overwrite=True)
+    data.convert(source, target, data.ConvertOptions(split=Split(seed=1), overwrite=True), nlp=nlp)
     assert {path.name: path.read_bytes() for path in target.iterdir()} != before
 
 
@@ -376,7 +395,7 @@ def test_metadata_and_sentences_are_kept(tmp_path: Path, nlp: Language) -> None:
     ]
     srsly.write_jsonl(source, records)
     data.convert(source, tmp_path / "one.spacy", nlp=nlp)
-    data.convert(source, tmp_path / "two.spacy", nlp=nlp, n_sents=2)
+    data.convert(source, tmp_path / "two.spacy", data.ConvertOptions(n_sents=2), nlp=nlp)
     metas = [doc.user_data["meta"] for doc in load(tmp_path / "one.spacy", nlp)]
     assert metas == [{"n": 0}, {"n": 1}, {"n": 2}]
     pair, single = load(tmp_path / "two.spacy", nlp)
@@ -431,7 +450,7 @@ def test_convert_split_by_sentences_keeps_corpus_order(
 ) -> None:
     source = write(tmp_path / "all.conll", *numbered(n))
     split = Split(shares, seed, by="sentences")
-    data.convert(source, tmp_path / "out", nlp=nlp, split=split)
+    data.convert(source, tmp_path / "out", data.ConvertOptions(split=split), nlp=nlp)
     parts = split_units([1] * n, shares, seed)
     for i, (name, _) in enumerate(zip(data.SPLITS, shares)):
         expected = [word for word, part in zip(numbered(n), parts) if part == i]
@@ -454,7 +473,9 @@ def test_convert_without_dev_splits_dev_from_train(
     files = [write(tmp_path / "in" / f"{part}.conll", *words[part]) for part in parts]
     log = ConversionLog()
     split = Split(shares, by="sentences")
-    counts = data.convert(tmp_path / "in", tmp_path / "out", nlp=nlp, split=split, log=log)
+    counts = data.convert(
+        tmp_path / "in", tmp_path / "out", data.ConvertOptions(split=split), nlp=nlp, log=log
+    )
     found = {part: texts(tmp_path / "out" / f"{part}.spacy", nlp) for part in counts}
     train = round(90 * shares[0] / (shares[0] + shares[1]))
     assert {part: len(docs) for part, docs in found.items()} == {
@@ -468,9 +489,11 @@ def test_convert_without_dev_splits_dev_from_train(
     assert note.startswith("No file for dev: train was split doc by doc at random")
     assert note.endswith(f" ({train} train, {90 - train} dev; seed 0).")
     if len(files) == 2:  # given by name, they are the same
-        data.convert(files, tmp_path / "named", nlp=nlp, split=split)
+        data.convert(files, tmp_path / "named", data.ConvertOptions(split=split), nlp=nlp)
         assert texts(tmp_path / "named" / "dev.spacy", nlp) == found["dev"]
-    data.convert(tmp_path / "in", tmp_path / "other", nlp=nlp, split=Split(shares, 1))
+    data.convert(
+        tmp_path / "in", tmp_path / "other", data.ConvertOptions(split=Split(shares, 1)), nlp=nlp
+    )
     assert texts(tmp_path / "other" / "dev.spacy", nlp) != found["dev"]
 
 
@@ -558,7 +581,9 @@ def test_convert_notes_a_split_that_is_not_used(tmp_path: Path, nlp: Language) -
         ("d", Split(seed=3), False),
     ):
         log = ConversionLog()
-        data.convert(tmp_path / "in", tmp_path / target, nlp=nlp, split=split, log=log)
+        data.convert(
+            tmp_path / "in", tmp_path / target, data.ConvertOptions(split=split), nlp=nlp, log=log
+        )
         assert any(note.startswith("The split is not used") for note in log.notes) == noted
 
 
@@ -589,7 +614,8 @@ def test_convert_lists_all_mistakes_by_kind_and_what_repair_does(
     kinds = [line for line in listed if not line.startswith(" ")]
     assert kinds == ["Rejected: alignment 2", "Rejected: record 1"]
     places = [re.findall(r"line (\d+): ", line) for line in listed if line.startswith(" ")]
-    assert places == [["11"], ["13"], ["12"]]
+    assert places == [["11"], ["13"], [], ["12"]]
+    assert "Their edges inside tokens: 2 between a letter and a letter (Tim|othy)" in listed[3]
     assert not (tmp_path / "out").exists()
     # A single mistake is one line.
     lines[10:13] = ["[open\n"]
@@ -652,7 +678,13 @@ def test_convert_without_dev_share_writes_no_dev(tmp_path: Path, nlp: Language) 
     for part in ("train", "test"):
         write(tmp_path / "in" / f"{part}.conll", *numbered(9))
     log = ConversionLog()
-    counts = data.convert(tmp_path / "in", tmp_path / "out", nlp=nlp, split=Split((1.0,)), log=log)
+    counts = data.convert(
+        tmp_path / "in",
+        tmp_path / "out",
+        data.ConvertOptions(split=Split((1.0,))),
+        nlp=nlp,
+        log=log,
+    )
     assert {part: count["docs"] for part, count in counts.items()} == {"train": 9, "test": 9}
     assert not log.notes
 
@@ -675,7 +707,7 @@ def test_convert_frees_docs(tmp_path: Path, nlp: Language, monkeypatch: pytest.M
     try:
         for target in ("out", "out.spacy", "out.jsonl"):
             source = write(tmp_path / "a.conll", "a")
-            data.convert(source, tmp_path / target, nlp=nlp, format="fake")
+            data.convert(source, tmp_path / target, data.ConvertOptions(format="fake"), nlp=nlp)
     finally:
         gc.unfreeze()
     assert len(alive) == 8
@@ -694,7 +726,7 @@ def test_convert_corpus_changed_between_passes_raises(
     source = write(tmp_path / "a.conll", "a")
     for _ in range(2):
         with pytest.raises(CorpusError, match="expected 20 docs, as in the first pass"):
-            data.convert(source, tmp_path / "out", nlp=nlp, format="fake")
+            data.convert(source, tmp_path / "out", data.ConvertOptions(format="fake"), nlp=nlp)
     assert not (tmp_path / "out").exists()
 
 
@@ -817,7 +849,11 @@ def test_convert_repair_that_leaves_no_doc_lists_the_mistakes(
     path.write_text("x [Ann](PER) [y\n")
     with pytest.raises(CorpusError, match=r"at least one doc(?s:.*)a\.txt, line 1: .*\[y"):
         data.convert(
-            path, tmp_path / "a.spacy", nlp=nlp, format="inline", log=ConversionLog(repair=True)
+            path,
+            tmp_path / "a.spacy",
+            data.ConvertOptions(format="inline"),
+            nlp=nlp,
+            log=ConversionLog(repair=True),
         )
 
 
@@ -828,8 +864,8 @@ def test_convert_refuses_a_second_split_in_another_format_beside_the_first(
     path.write_text("[Ann](PER)\n" * 9)
     data.convert(path, tmp_path / "out", nlp=nlp)
     with pytest.raises(InputError, match=r"train\.spacy: expected only the parts train\.parq"):
-        data.convert(path, tmp_path / "out", nlp=nlp, parquet=True)
-    data.convert(path, tmp_path / "out", nlp=nlp, parquet=True, overwrite=True)
+        data.convert(path, tmp_path / "out", data.ConvertOptions(parquet=True), nlp=nlp)
+    data.convert(path, tmp_path / "out", data.ConvertOptions(parquet=True, overwrite=True), nlp=nlp)
 
 
 @pytest.mark.parametrize("line", ["[Ulm](GPE.city)", "- Oui, dit [Paul](PER)."])
@@ -845,7 +881,9 @@ def test_detect_format_knows_inline_labels_of_parts_and_dialogues(
 
 
 def test_conversion_log_unknown_alignment_raises() -> None:
-    with pytest.raises(ValueError, match="expected one of strict, expand, contract, split, missing, got"):
+    with pytest.raises(
+        ValueError, match="expected one of strict, expand, contract, split, missing, got"
+    ):
         ConversionLog(alignment="loose")
 
 
@@ -872,7 +910,7 @@ def test_convert_malformed_file_raises_error_with_path(
     path = tmp_path / "a.txt"
     path.write_bytes(HOSTILE[name])
     with pytest.raises(CorpusError) as caught:
-        data.convert(path, tmp_path / "out", nlp=nlp, format=format)
+        data.convert(path, tmp_path / "out", data.ConvertOptions(format=format), nlp=nlp)
     assert str(caught.value).startswith(str(path))
     assert re.search(r": expected .*, got .*\. .*\.$", str(caught.value), re.S)
     assert not (tmp_path / "out").exists()
@@ -959,16 +997,31 @@ def test_detect_format_identifies_binary_file_without_suffix(tmp_path: Path, nlp
 
 def test_convert_column_option_of_wrong_format_raises(tmp_path: Path, nlp: Language) -> None:
     source = HERE / "fixtures" / "columns.conllu"
-    data.convert(source, tmp_path / "a.spacy", nlp=nlp, token_column=2, tag_column=4)
+    data.convert(
+        source,
+        tmp_path / "a.spacy",
+        data.ConvertOptions(columns={"token_column": 2, "tag_column": 4}),
+        nlp=nlp,
+    )
     assert len(load(tmp_path / "a.spacy", nlp)) == 3
     chosen: list[tuple[str, int | str]] = [("gmb", 4), ("conll", "tags"), ("hugging_face", 4)]
     for format, column in chosen:
-        says = f"tag_column: expected the number of a column of conll.*'{format}'"
+        says = f"tag_column: expected a format with such columns.*'{format}'"
         with pytest.raises(ValueError, match=says):
-            data.convert(source, tmp_path / "b.spacy", nlp=nlp, format=format, tag_column=column)
+            data.convert(
+                source,
+                tmp_path / "b.spacy",
+                data.ConvertOptions(format=format, columns={"tag_column": column}),
+                nlp=nlp,
+            )
     says = f"{source}: expected a file of Parquet or Arrow for the column 'ner', got another file"
     with pytest.raises(CorpusError, match=f"{re.escape(says)}. In text, give the number of the"):
-        data.convert(source, tmp_path / "b.spacy", nlp=nlp, tag_column="ner")
+        data.convert(
+            source,
+            tmp_path / "b.spacy",
+            data.ConvertOptions(columns={"tag_column": "ner"}),
+            nlp=nlp,
+        )
 
 
 # The command

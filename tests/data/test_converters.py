@@ -504,7 +504,7 @@ def test_convert_conll_keeps_tokens_in_spacy_corpus(n: int, tmp_path: Path) -> N
     source = tmp_path / "corpus.conll"
     source.write_text("don't O\nU.S.A.! B-GPE\n\nAT&T's B-ORG\n\n" * 3, encoding="utf-8")
     nlp = spacy.blank("en")
-    data.convert(source, tmp_path, nlp=nlp, n_sents=n, split=Split((1.0,)))
+    data.convert(source, tmp_path, data.ConvertOptions(n_sents=n, split=Split((1.0,))), nlp=nlp)
     examples = list(Corpus(tmp_path / "train.spacy")(nlp))
     assert [t.text for eg in examples for t in eg.x] == ["don't", "U.S.A.!", "AT&T's"] * 3
     assert [tag for eg in examples for tag in eg.get_aligned_ner()] == ["O", "U-GPE", "U-ORG"] * 3
@@ -690,7 +690,7 @@ def test_convert_folder_keeps_given_parts(tmp_path: Path, nlp: Language) -> None
         (tmp_path / f"{name}.conll").write_bytes((HERE / "fixtures" / file).read_bytes())
     (tmp_path / "README.txt").write_text("not a corpus")
     target = tmp_path / "out"
-    counts = data.convert(tmp_path, target, nlp=nlp, n_sents=0)
+    counts = data.convert(tmp_path, target, data.ConvertOptions(n_sents=0), nlp=nlp)
     assert {name: count["docs"] for name, count in counts.items()} == {
         "train": 3,
         "dev": 2,
@@ -723,7 +723,7 @@ def test_files_are_found_by_name(
 ) -> None:
     for name in names:
         (tmp_path / name).write_text("".join(f"w{i} B-X\n\n" for i in range(10)))
-    counts = data.convert(tmp_path, tmp_path / "out", nlp=nlp, format="conll")
+    counts = data.convert(tmp_path, tmp_path / "out", data.ConvertOptions(format="conll"), nlp=nlp)
     assert list(counts) == [name for name in data.SPLITS if name in found or "corpus" in found]
 
 
@@ -778,7 +778,7 @@ def test_convert_bad_line_in_one_part_keeps_existing_output(tmp_path: Path, nlp:
     write_sentences(source / "train.txt", 9)
     (source / "dev.txt").write_text("[Anna](PER) came .\n[Bob came .\n")
     with pytest.raises(CorpusError, match=r"dev\.txt, line 2"):
-        data.convert(source, target, nlp=nlp, overwrite=True)
+        data.convert(source, target, data.ConvertOptions(overwrite=True), nlp=nlp)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
 
 
@@ -802,7 +802,9 @@ def test_convert_zero_share_is_skipped_and_too_few_docs_raise(
     source = tmp_path / "all.txt"
     write_sentences(source, 2)
     for name, shares in [("a", (0.5, 0.5)), ("b", (0.5, 0.5, 0))]:
-        counts = data.convert(source, tmp_path / name, nlp=nlp, split=Split(shares))
+        counts = data.convert(
+            source, tmp_path / name, data.ConvertOptions(split=Split(shares)), nlp=nlp
+        )
         assert list(counts) == ["train", "dev"]
         assert not (tmp_path / name / "test.spacy").exists()
     with pytest.raises(InputError, match=r"all\.txt: expected at least 3 docs to split into train"):
@@ -813,7 +815,7 @@ def test_convert_zero_share_is_skipped_and_too_few_docs_raise(
 
 def test_convert_unknown_format_raises(tmp_path: Path, nlp: Language) -> None:
     with pytest.raises(ValueError, match=r"expected auto, inline, conll, gmb, .*, got 'json'"):
-        data.convert(tmp_path, tmp_path, nlp=nlp, format="json")
+        data.convert(tmp_path, tmp_path, data.ConvertOptions(format="json"), nlp=nlp)
 
 
 # Tokenizers

@@ -649,18 +649,23 @@ def test_convert_hugging_face_with_spans_key_raises(tmp_path: Path, nlp: Languag
             data.convert(
                 tmp_path / "a.jsonl",
                 tmp_path / target,
+                data.ConvertOptions(parquet=parquet_files),
                 nlp=nlp,
-                parquet=parquet_files,
                 log=ConversionLog(spans_key="sc"),
             )
 
 
 def test_convert_parquet_leftover_part_raises(tmp_path: Path, nlp: Language) -> None:
     (tmp_path / "a.txt").write_text("[Anna](PER) came\n" * 20)
-    data.convert(tmp_path / "a.txt", tmp_path / "out", nlp=nlp, parquet=True)
+    data.convert(tmp_path / "a.txt", tmp_path / "out", data.ConvertOptions(parquet=True), nlp=nlp)
     with pytest.raises(InputError, match=r"test\.parquet: expected only the parts"):
         split = Split((0.5, 0.5))
-        data.convert(tmp_path / "a.txt", tmp_path / "out", nlp=nlp, parquet=True, split=split)
+        data.convert(
+            tmp_path / "a.txt",
+            tmp_path / "out",
+            data.ConvertOptions(parquet=True, split=split),
+            nlp=nlp,
+        )
 
 
 # The hub

@@ -328,6 +328,7 @@ def test_convert_merge_with_unsupported_options_raises(tmp_path):
         (tmp_path / "new.parquet", {}),
         (tmp_path / "n.spacy", {"n_sents": 2}),
     ):
+        options = data.ConvertOptions(merge=path, **more)
         with pytest.raises(InputError):
-            data.convert(answers, target, nlp=spacy.blank("en"), merge=path, **more)
+            data.convert(answers, target, options, nlp=spacy.blank("en"))
         assert not target.exists()

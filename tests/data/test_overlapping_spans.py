@@ -92,7 +92,8 @@ def convert(
     target = source.parent / "out.spacy"
     log = log or ConversionLog(spans_key=KEY)
     log.max_loss = 1.0  # of a corpus of two documents
-    counts = data.convert(source, target, nlp=nlp, log=log, **settings)["corpus"]
+    options = data.ConvertOptions(**settings)
+    counts = data.convert(source, target, options, nlp=nlp, log=log)["corpus"]
     return list(read_docbin(target, nlp.vocab)[1]), counts
 
 

@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
-from spacy_crf_ner.data import ConversionLog, convert, counting, format_detection, json_records
+from spacy_crf_ner.data import (
+    ConversionLog,
+    ConvertOptions,
+    convert,
+    counting,
+    format_detection,
+    json_records,
+)
 from spacy_crf_ner.data.brat import is_brat, read_brat
 from spacy_crf_ner.data.docbin import read_spacy
 from spacy_crf_ner.data.json_reader import read_json
@@ -1321,9 +1328,11 @@ def test_markdown_and_yaml_are_refused_by_name(
 def test_read_inline_link_raises_also_if_the_format_is_given(tmp_path: Path, nlp: Language) -> None:
     (tmp_path / "a.txt").write_text("[Oslo](city)\nsee [it](https://example.org)\n")
     with pytest.raises(CorpusError, match="line 2: expected a label, got the link 'https:"):
-        convert(tmp_path / "a.txt", tmp_path / "a.spacy", nlp=nlp, format="inline")
+        convert(tmp_path / "a.txt", tmp_path / "a.spacy", ConvertOptions(format="inline"), nlp=nlp)
     (tmp_path / "b.txt").write_text("- to [Oslo](city)\n")
-    counts = convert(tmp_path / "b.txt", tmp_path / "b.spacy", nlp=nlp, format="inline")
+    counts = convert(
+        tmp_path / "b.txt", tmp_path / "b.spacy", ConvertOptions(format="inline"), nlp=nlp
+    )
     assert counts["corpus"]["entities"] == 1
 
 

@@ -272,7 +272,9 @@ def test_convert_joins_syllables(tmp_path: Path, pyvi: Any) -> None:
 
 def test_convert_unknown_syllables_option_raises(tmp_path: Path, nlp: Language) -> None:
     with pytest.raises(ValueError, match="syllables: expected keep, split, join, got 'both'"):
-        data.convert(tmp_path, tmp_path, nlp=nlp, format="conll", syllables="both")
+        data.convert(
+            tmp_path, tmp_path, data.ConvertOptions(format="conll", syllables="both"), nlp=nlp
+        )
 
 
 def plain(line: str) -> str:

@@ -23,7 +23,7 @@ from posteriors import Batch, batches
 from spacy_crf_ner.check import check
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.crf import constrain, negative_log_likelihood, nll_with_gradient
-from spacy_crf_ner.data import SYLLABLES, ConversionLog, convert
+from spacy_crf_ner.data import SYLLABLES, ConversionLog, ConvertOptions, convert
 from spacy_crf_ner.data.jsonl import write_jsonl
 from spacy_crf_ner.data.sentences import group_sentences
 from spacy_crf_ner.evaluation.matching import collect_entities
@@ -465,7 +465,9 @@ def test_convert_stores_the_labels_and_refuses_others(tmp_path: Any) -> None:
     result = CliRunner().invoke(app, [*run, "--repair", "--max-loss", "0.5"])
     assert result.exit_code == 0, result.output
     log = ConversionLog(repair=True, max_loss=0.5)
-    convert(source, tmp_path / "again.spacy", nlp=nlp, labels=["PER", "ORG"], log=log)
+    convert(
+        source, tmp_path / "again.spacy", ConvertOptions(labels=["PER", "ORG"]), nlp=nlp, log=log
+    )
     assert log.counts["rejected.label"] == log.totals["rejected.entities"] == 3
     for name in ("out", "again"):
         docs = list(DocBin().from_disk(tmp_path / f"{name}.spacy").get_docs(nlp.vocab))
