@@ -42,7 +42,7 @@ LINE_PAIR = re.compile(r'\["')
 TASK = re.compile(
     r'"(?:data"\s*:\s*\{|(?:annotations|completions|annotation_id|annotator|lead_time)")'
 )
-NOT_ANNOTATED = ("-", None, -100)  # tags: of spaCy 2, and of the library datasets
+NOT_ANNOTATED = ("-", None, -1, -100)  # tags: of spaCy 2, and of the library datasets
 LABEL_FILES = ("labels.json", "label.json", "label_config.json")  # doccano exports them
 
 
@@ -157,39 +157,34 @@ def _format(record: object) -> str | None:
 def _records(
     path: Path, keys: Keys, labels: Mapping[int, str], log: ConversionLog
 ) -> Iterator[Record]:
-    for where, value in json_values(path):
+    return _read(json_values(path), keys, labels, log)
+
+
+def _read(
+    values: Iterable[tuple[str, object]], keys: Keys, labels: Mapping[int, str], log: ConversionLog
+) -> Iterator[Record]:
+    """Read JSON values: records, or objects that hold records."""
+    for where, value in values:
         try:
             if isinstance(value, CorpusError):
                 raise value
-            yield from _of_value(where, value, keys, labels, log)
+            if is_pair(value):
+                value = {**value[1], "text": value[0]}
+            if not isinstance(value, dict):
+                raise error(where, "an object of JSON", shorten(value), "Write {...}, with a text")
+            if "paragraphs" in value:
+                yield from _of_spacy_2(where, value)
+            elif (held := _held(value, keys)) is not None:
+                log.skipped("record of null", held.count(None))
+                given = ((f"{where}, record {n}", each) for n, each in enumerate(held, 1))
+                yield from _read((each for each in given if each[1] is not None), keys, labels, log)
+            else:
+                of_tool = is_label_studio(value)
+                read = label_studio_record if of_tool else partial(_record, keys, labels)
+                if record := read(where, {**value}, log):
+                    yield record
         except CorpusError as problem:
             yield Record(where, problem=("record", problem))
-
-
-def _of_value(
-    where: str, value: object, keys: Keys, labels: Mapping[int, str], log: ConversionLog
-) -> Iterator[Record]:
-    """Read a JSON value: a record, or an object that holds records."""
-    if is_pair(value):
-        value = {**value[1], "text": value[0]}
-    if not isinstance(value, dict):
-        raise error(where, "an object of JSON", shorten(value), "Write {...}, with a text")
-    if "paragraphs" in value:
-        yield from _of_spacy_2(where, value)
-    elif (held := _held(value, keys)) is not None:
-        for number, item in enumerate(held, 1):
-            if item is None:
-                log.skipped("record without content")
-                continue
-            place = f"{where}, record {number}"
-            try:
-                yield from _of_value(place, item, keys, labels, log)
-            except CorpusError as problem:
-                yield Record(place, problem=("record", problem))
-    else:
-        read = label_studio_record if is_label_studio(value) else partial(_record, keys, labels)
-        if record := read(where, {**value}, log):
-            yield record
 
 
 def _held(value: JsonObject, keys: Keys) -> list[Any] | None:
@@ -222,6 +217,7 @@ def _record(
         log.skipped("answer")
         return None
     found = Record(where, id=record.get("id"), counts_in=None)
+    has_relations = "relations" in record and "spans" not in record
     text_key = keys.text or _first(record, TEXTS)
     words_key = keys.words or _first(record, WORDS)
     is_ours = not record.keys().isdisjoint(ANNOTATION) and not keys.spans
@@ -248,7 +244,7 @@ def _record(
     if record.get(UNITS) == IN_UTF16:
         found.counts_in = UTF16
     record.pop(UNITS, None)
-    if "spans" not in record and not found.words:
+    if has_relations:
         log.skipped("relation", len(pop_typed(where, record, "relations", list)))
     _set_meta(found, record)
     return found

@@ -1,0 +1,286 @@
+"""Shapes of JSON that people have: each is read right, or refused by its name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spacy
+from spacy.language import Language
+from spacy.tokens import Doc
+
+from spacy_crf_ner.data import ConversionLog, ConvertOptions, convert
+from spacy_crf_ner.docbin import read_docbin
+from spacy_crf_ner.input_error import CorpusError
+
+TEXT = "Ann left Oslo."
+TOKENS = ["Ann", "left", "Oslo", "."]
+FOUND = [("Ann", "PER"), ("Oslo", "LOC")]
+SPANS = [[0, 3, "PER"], [9, 13, "LOC"]]
+OBJECTS = [{"start": start, "end": end, "label": label} for start, end, label in SPANS]
+PAIR = [TEXT, {"entities": SPANS}]
+POINTS = [
+    {"label": ["PER"], "points": [{"start": 0, "end": 2, "text": "Ann"}]},
+    {"label": ["LOC"], "points": [{"start": 9, "end": 12, "text": "Oslo"}]},
+]
+TAGS = ["B-PER", "O", "B-LOC", "O"]
+WORDS = [{"orth": word, "ner": tag} for word, tag in zip(TOKENS, ["U-PER", "O", "U-LOC", "O"])]
+RESULT = [
+    {"type": "labels", "to_name": "text", "value": {"start": a, "end": z, "labels": [label]}}
+    for a, z, label in SPANS
+]
+
+
+def renamed(start: str, end: str, label: str) -> list[dict[str, Any]]:
+    return [{start: a, end: z, label: name} for a, z, name in SPANS]
+
+
+def offset(by: int) -> list[list[Any]]:
+    return [[start, end + by, label] for start, end, label in SPANS]
+
+
+# A record on a line.
+LINES: dict[str, Any] = {
+    "spaCy": PAIR,
+    "Prodigy": {"text": TEXT, "spans": OBJECTS},
+    "other name of the entities": {"text": TEXT, "ents": SPANS},
+    "entities as objects": {"text": TEXT, "annotations": OBJECTS},
+    "other name of the text": {"sentence": TEXT, "entities": SPANS},
+    "content": {"content": TEXT, "entities": SPANS},
+    "label first": {"text": TEXT, "entities": [[label, a, z] for a, z, label in SPANS]},
+    "start_char": {"text": TEXT, "ents": renamed("start_char", "end_char", "label")},
+    "tag": {"text": TEXT, "ents": renamed("start", "end", "tag")},
+    "begin and type": {"text": TEXT, "ents": renamed("begin", "end", "type")},
+    "texts by label": {
+        "text": TEXT,
+        "label": {"PER": {"Ann": [[0, 3]]}, "LOC": {"Oslo": [[9, 13]]}},
+    },
+    "texts by label, inclusive": {
+        "text": TEXT,
+        "label": {"PER": {"Ann": [[0, 2]]}, "LOC": {"Oslo": [[9, 12]]}},
+    },
+    "offsets by label": {"text": TEXT, "labels": {"PER": [[0, 3]], "LOC": [[9, 13]]}},
+    "Dataturks": {"content": TEXT, "annotation": POINTS, "extras": None},
+    "doccano": {"id": 1, "text": TEXT, "label": SPANS},
+    "Label Studio": {"id": 1, "data": {"text": TEXT}, "annotations": [{"result": RESULT}]},
+    "Label Studio, JSON-MIN": {
+        "text": TEXT,
+        "lead_time": 1,
+        "label": [each["value"] for each in RESULT],
+    },
+}
+# One JSON value a file.
+FILES: dict[str, Any] = {
+    "pairs": [PAIR],
+    "NER Annotator": {"classes": ["PER", "LOC"], "annotations": [PAIR, None]},
+    "records": [{"content": TEXT, "entities": SPANS}],
+    "examples": {"examples": [{"content": TEXT, "annotations": renamed("start", "end", "tag")}]},
+    "Rasa": {
+        "rasa_nlu_data": {
+            "common_examples": [
+                {"text": TEXT, "intent": "x", "entities": renamed("start", "end", "entity")}
+            ]
+        }
+    },
+    "Label Studio": [{"id": 1, "data": {"text": TEXT}, "annotations": [{"result": RESULT}]}],
+    "spaCy 2": [{"id": 0, "paragraphs": [{"raw": TEXT, "sentences": [{"tokens": WORDS}]}]}],
+}
+# Tokens and tags: the text is unknown.
+ROWS: dict[str, Any] = {
+    "datasets": {"tokens": TOKENS, "ner_tags": TAGS},
+    "words and labels": {"id": "1", "words": TOKENS, "labels": TAGS},
+    "tokens as objects": {
+        "tokens": [{"text": word, "ner": tag} for word, tag in zip(TOKENS, TAGS)]
+    },
+    "spaCy 2 without its text": {"id": 0, "paragraphs": [{"sentences": [{"tokens": WORDS}]}]},
+}
+CASES = [
+    *((f"line: {name}", json.dumps(value) + "\n", TEXT) for name, value in LINES.items()),
+    *((f"file: {name}", json.dumps(value), TEXT) for name, value in FILES.items()),
+    *((f"pretty: {name}", json.dumps(value, indent=2), TEXT) for name, value in FILES.items()),
+    *((f"row: {name}", json.dumps(value) + "\n", " ".join(TOKENS)) for name, value in ROWS.items()),
+]
+
+
+def converted(
+    path: Path, nlp: Language, log: ConversionLog | None = None, **options: Any
+) -> list[Doc]:
+    target = path.with_suffix(".spacy")
+    convert(path, target, ConvertOptions(**options), nlp=nlp, log=log)
+    return list(read_docbin(target, nlp.vocab)[1])
+
+
+def said(doc: Doc) -> list[tuple[str, str]]:
+    return [(ent.text, ent.label_) for ent in doc.ents]
+
+
+@pytest.mark.parametrize(
+    "content, text", [each[1:] for each in CASES], ids=[each[0] for each in CASES]
+)
+def test_shape_of_json_is_read(content: str, text: str, tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(content)
+    log = ConversionLog()
+    (doc,) = converted(path, nlp, log)
+    assert (doc.text.strip(), said(doc)) == (text, FOUND)
+    assert all(token.ent_iob for token in doc) and not any(
+        k[:4] in ("repa", "reje") for k in log.counts
+    )
+
+
+# What is not read: the record, what the message names, and the way through.
+REFUSED: dict[str, tuple[Any, str]] = {
+    "numbers of labels": (
+        {"text": TEXT, "annotations": [{"label": 1, "start_offset": 0, "end_offset": 3}]},
+        "got the number 1.*doccano before version 1.0.*as labels.json",
+    ),
+    "numbers of tags": (
+        {"tokens": TOKENS, "ner_tags": [1, 0, 2, 0]},
+        "tags that are texts, got numb.*save_to",
+    ),
+    "spans of tokens": (
+        {"tokens": TOKENS, "entities": [[0, 1, "PER"]]},
+        "a text for the spans.*Add the text",
+    ),
+    "two keys": (
+        {"text": TEXT, "label": SPANS, "ents": SPANS},
+        "got ents and label. Choose.*--spans-column",
+    ),
+    "no entities": (
+        {"text": TEXT, "id": 3},
+        "got no entities beside 'text'.*leave the record out.*would be",
+    ),
+    "unknown key": (
+        {"text": TEXT, "persons": SPANS},
+        "got no entities beside 'text'.*--spans-column persons",
+    ),
+    "unknown tags": (
+        {"tokens": TOKENS, "kinds": TAGS},
+        "rows of tokens.*'kinds': 4.*--tag-column kinds",
+    ),
+    "no text": (
+        {"id": 3, "body": TEXT, "spans_of": SPANS},
+        "got no text .the keys 'body', 'id', 'spans_of'",
+    ),
+    "null": ({"text": TEXT, "spans": None}, "got null as the spans.*leave the record out"),
+}
+
+
+@pytest.mark.parametrize("record, says", REFUSED.values(), ids=REFUSED)
+def test_other_shape_of_json_is_refused_by_name(
+    record: Any, says: str, tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(record) + "\n")
+    with pytest.raises(CorpusError, match=f"(?s)line 1: expected .*{says}"):
+        converted(path, nlp)
+
+
+def test_keys_are_chosen_by_columns(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.jsonl"
+    for record, columns in (
+        (
+            {"body": TEXT, "persons": SPANS, "label": "x"},
+            {"text_column": "body", "spans_column": "persons"},
+        ),
+        (
+            {"forms": TOKENS, "kinds": TAGS, "ner_tags": [0] * 4},
+            {"token_column": "forms", "tag_column": "kinds"},
+        ),
+        ({"text": TEXT, "spans": [], "gold": SPANS}, {"spans_column": "gold"}),
+    ):
+        path.write_text(json.dumps(record) + "\n")
+        (doc,) = converted(path, nlp, format="jsonl", columns=columns)
+        path.with_suffix(".spacy").unlink()
+        assert said(doc) == FOUND
+
+
+def test_numbers_of_labels_are_read_from_the_file_of_labels(tmp_path: Path, nlp: Language) -> None:
+    spans = [
+        {"label": i, "start_offset": a, "end_offset": z} for i, (a, z, _) in enumerate(SPANS, 3)
+    ]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": TEXT, "annotations": spans}) + "\n")
+    labels = [{"id": 3, "text": "PER"}, {"id": 4, "text": "LOC"}]
+    (tmp_path / "label_config.json").write_text(json.dumps(labels))
+    (doc,) = converted(tmp_path / "a.jsonl", nlp)
+    assert said(doc) == FOUND
+
+
+def test_inclusive_ends_without_texts_are_repaired(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": TEXT, "entities": offset(-1)}) + "\n")
+    with pytest.raises(CorpusError, match=r"exclusive ends, got inclusive ones.*--repair"):
+        converted(path, nlp)
+    log = ConversionLog(repair=True)
+    (doc,) = converted(path, nlp, log)
+    assert said(doc) == FOUND and log.counts == {"repaired.inclusive": 1}
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [(TEXT, SPANS), ("Ann left Osl", [[0, 2, "PER"], [9, 12, "LOC"]])],  # one mistake
+        [
+            ("Seoul-e Ann", [[0, 5, "LOC"]]),
+            ("Seoule gan", [[0, 5, "LOC"]]),
+        ],  # a suffix of one letter
+    ],
+)
+def test_exclusive_ends_are_not_taken_for_inclusive_ones(
+    texts: Any, tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": a, "entities": b}) + "\n" for a, b in texts))
+    log = ConversionLog(repair=True, alignment="expand", max_loss=1.0)
+    converted(path, nlp, log)
+    assert "repaired.inclusive" not in log.counts
+
+
+def test_discontinuous_entities_become_what_is_chosen(tmp_path: Path, nlp: Language) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "a.txt").write_text("North and South Korea left")
+    (tmp_path / "b" / "a.ann").write_text(
+        "T1\tLOC 0 5;16 21\tNorth Korea\nT2\tLOC 10 21\tSouth Korea\n"
+    )
+    for choice, expected in {
+        "hull": ["North and South Korea"],
+        "parts": ["North", "Korea"],
+        "skip": ["South Korea"],
+    }.items():
+        log = ConversionLog(repair=True, discontinuous=choice, max_loss=1.0)
+        (doc,) = converted(tmp_path / "b", nlp, log)
+        (tmp_path / "b.spacy").unlink()
+        assert [ent.text for ent in doc.ents] == expected
+        assert log.counts[f"discontinuous.{choice}"] == 1
+        assert log.totals["entities"] - log.totals["rejected.entities"] == len(doc.ents)
+    # What is skipped may be an entity.
+    assert [token.text for token in doc if not token.ent_iob] == ["North"]
+    with pytest.raises(CorpusError, match=r"2 parts, 'North Korea'\. Use --discontinuous"):
+        converted(tmp_path / "b", nlp)
+
+
+def test_entities_inside_tokens_are_split_off_and_a_rule_is_proposed(
+    tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.jsonl"
+    record = {"text": "Kunde2785708 and KT038/B.", "label": [[5, 12, "ID"], [17, 24, "ID"]]}
+    path.write_text(json.dumps(record) + "\n")
+    with pytest.raises(CorpusError) as caught:
+        converted(path, nlp)
+    for each in ("'Kunde2785708' with expand", "'KT038/' with contract", "'KT038/B' with split"):
+        assert each in str(caught.value)
+    log = ConversionLog(alignment="split")
+    (doc,) = converted(path, nlp, log)
+    tokens = ["Kunde", "2785708", "and", "KT038", "/", "B", "."]
+    assert [token.text for token in doc] == tokens and log.counts == {"aligned.split": 2}
+    assert [ent.text for ent in doc.ents] == ["2785708", "KT038/B"] and doc.text == record["text"]
+    (rule,) = (note for note in log.notes if "divide_tokens" in note)
+    infixes = json.loads(rule.partition("infixes = ")[2].rstrip("."))
+    assert nlp(record["text"]).char_span(5, 12) is None
+    rules = {"@callbacks": "spacy-crf-ner.divide_tokens.v1", "infixes": infixes}
+    pipeline = spacy.blank("en", config={"initialize": {"before_init": rules}})
+    pipeline.initialize()
+    again = spacy.blank("en").from_bytes(pipeline.to_bytes())
+    cut = again(record["text"])
+    assert all(cut.char_span(ent.start_char, ent.end_char) for ent in doc.ents)
+    assert [token.text for token in again("Kunde12 and B.")] == ["Kunde", "12", "and", "B", "."]
