@@ -433,28 +433,35 @@ def test_equal_texts_are_in_one_fold():
             divide(texts, number)
 
 
-def test_train_folds_does_not_train_on_held_out_fold(tmp_path, monkeypatch):
-    docs = write_corpus(tmp_path / "gold.spacy", {})
-    fold_of = divide([doc.text for doc in docs], 3)
-    seen = []
+@pytest.fixture
+def learned(monkeypatch):
+    """The docs of train and of dev of each training, which is left out."""
+    found = []
 
     def train(nlp, path, **others):
-        parts = (spacy.tokens.DocBin().from_disk(path / f"{p}.spacy") for p in ("train", "dev"))
-        seen.append([{doc.text for doc in part.get_docs(nlp.vocab)} for part in parts])
+        parts = (DocBin().from_disk(path / f"{part}.spacy") for part in ("train", "dev"))
+        found.append([[*part.get_docs(nlp.vocab)] for part in parts])
         nlp.to_disk(path / "model-best")
 
     monkeypatch.setattr(cross_validation, "train", train)
+    return found
+
+
+def test_train_folds_does_not_train_on_held_out_fold(tmp_path, learned):
+    docs = write_corpus(tmp_path / "gold.spacy", {})
+    fold_of = divide([doc.text for doc in docs], 3)
     nlp = config()
     held_out = [[docs[i].text for i in rows] for _, rows in train_folds(nlp.config, docs, fold_of)]
     assert sorted(text for rows in held_out for text in rows) == sorted(doc.text for doc in docs)
-    for (train_texts, dev_texts), rows in zip(seen, held_out, strict=True):
+    for parts, rows in zip(learned, held_out, strict=True):
+        train_texts, dev_texts = ({doc.text for doc in part} for part in parts)
         with_tokens = {doc.text for doc in docs if len(doc)}
         assert (train_texts | dev_texts | {*rows}) - {""} == with_tokens
         assert "" not in train_texts | dev_texts
         assert not (train_texts & dev_texts) and not (train_texts | dev_texts) & {*rows}
 
 
-def test_train_folds_keeps_negative_spans_of_configured_labels(tmp_path, monkeypatch):
+def test_train_folds_keeps_negative_spans_of_configured_labels(tmp_path, learned):
     docs = write_corpus(tmp_path / "gold.spacy", {})
     for doc in (docs[i] for i in range(0, len(docs), 3) if len(docs[i])):
         doc.spans["neg"] = [Span(doc, 0, 1, "RARE"), Span(doc, 0, 1, "UNKNOWN")]
@@ -466,46 +473,31 @@ def test_train_folds_keeps_negative_spans_of_configured_labels(tmp_path, monkeyp
     # UNKNOWN is a label of other components only.
     nlp.add_pipe("crf_ner", "other", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
     nlp.config["initialize"]["components"]["other"] = {"labels": ["PER", "LOC", "UNKNOWN"]}
-    seen = []
-
-    def train(nlp, path, **others):
-        parts = (spacy.tokens.DocBin().from_disk(path / f"{p}.spacy") for p in ("train", "dev"))
-        gold = [doc for part in parts for doc in part.get_docs(nlp.vocab)]
-        seen.append({d.text: [s.label_ for s in d.spans["neg"]] for d in gold if "neg" in d.spans})
-        nlp.to_disk(path / "model-best")
-
-    monkeypatch.setattr(cross_validation, "train", train)
     fold_of = divide([doc.text for doc in docs], 2)
-    found = train_folds(nlp.config, docs, fold_of, negative_key="neg", source=nlp)
-    folds = [rows for _, rows in found]
-    for found, held_out in zip(seen, folds, strict=True):
+    folds = train_folds(nlp.config, docs, fold_of, negative_key="neg", source=nlp)
+    held_outs = [rows for _, rows in folds]
+    for parts, held_out in zip(learned, held_outs, strict=True):
+        gold = [doc for part in parts for doc in part if "neg" in doc.spans]
+        found = {doc.text: [span.label_ for span in doc.spans["neg"]] for doc in gold}
         rest = (doc for i, doc in enumerate(docs) if i not in held_out and "neg" in doc.spans)
         assert found == {doc.text: ["RARE"] for doc in rest} and found
 
 
 @pytest.mark.parametrize("number, tenth", [(2, 1), (14, 1), (40, 4)])
-def test_train_folds_uses_a_tenth_of_other_docs_as_dev(number, tenth, monkeypatch):
+def test_train_folds_uses_a_tenth_of_other_docs_as_dev(number, tenth, learned):
     vocab = spacy.blank("en").vocab
-    docs = [Doc(vocab, words, user_data={"number": i}) for i, (words, _) in enumerate(sentences(3))]
-    docs += [Doc(vocab, ["one", f"in{i}"], user_data={"number": 3 + i}) for i in range(number)]
+    docs = [Doc(vocab, ["one", f"in{i}"]) for i in range(3 + number)]
     for doc in docs:
         doc.set_ents([Span(doc, 0, 1, "PER")], default="outside")
-    seen = []
-
-    def train(nlp, path, **others):
-        parts = (spacy.tokens.DocBin().from_disk(path / f"{p}.spacy") for p in ("train", "dev"))
-        numbers = [[d.user_data["number"] for d in p.get_docs(nlp.vocab)] for p in parts]
-        seen.append(numbers)
-        nlp.to_disk(path / "model-best")
-
-    monkeypatch.setattr(cross_validation, "train", train)
     fold_of = [0] * 3 + [1] * number
     own = config().config
     for seed in (0, 0, 1) if number == 40 else (0,):
         assert len([*train_folds(own, docs, fold_of, seed=seed, only=[0])]) == 1
-    for learned, dev in seen:
-        assert len(dev) == tenth and sorted(learned + dev) == [*range(3, 3 + number)]
-    assert number < 40 or seen[0] == seen[1] != seen[2]
+    texts = [[[doc.text for doc in part] for part in parts] for parts in learned]
+    for train_texts, dev_texts in texts:
+        assert len(dev_texts) == tenth
+        assert sorted(train_texts + dev_texts) == sorted(doc.text for doc in docs[3:])
+    assert number < 40 or texts[0] == texts[1] != texts[2]
 
 
 def test_train_folds_with_fewer_than_two_other_docs_raises():
