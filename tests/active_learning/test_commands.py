@@ -36,8 +36,11 @@ def pipeline(trained, tmp_path):
 @pytest.mark.parametrize("tool, suffix", [("prodigy", "jsonl"), ("label-studio", "json")])
 def test_review_writes_page_findings_and_tasks(pipeline, corpus, tmp_path, tool, suffix):
     out = tmp_path / "out"
-    result = run("review", pipeline, corpus, out, "--folds", 0, "--tool", tool)
+    docs = [*DocBin().from_disk(corpus).get_docs(spacy.blank("en").vocab)]
+    DocBin(docs=docs * 3).to_disk(corpus)
+    result = run("review", pipeline, corpus, out, "--folds", 0, "--tool", tool, "--n", 2)
     assert result.exit_code == 0, result.output
+    assert (out / f"tasks.{suffix}").read_text().count('"task_id"') == 2
     assert "learned" in result.output and "their errors" in result.output
     names = {"review.html", "findings.jsonl", f"tasks.{suffix}"}
     names |= {"labeling.xml"} if suffix == "json" else set()
