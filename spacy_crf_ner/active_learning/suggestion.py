@@ -95,7 +95,7 @@ def suggest(
     check_settings(settings)
     check_new_folder(output)
     sources = find_sources(inputs, locate(str(output))).sources
-    check_text_column(sources[0], settings.text_column)
+    check_text_column(sources[0], settings)
     selection, counts = options.selection(), Counter[str]()
     if exclude:
         nlp = load(model, -1, None)

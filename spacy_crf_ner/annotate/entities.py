@@ -36,15 +36,7 @@ def overlapping_keys(nlp: Language) -> list[str]:
 
 
 def group_entities(doc: Doc, keys: Iterable[str], offset: int = 0) -> Groups:
-    """Collect the entities of a doc, with their probabilities.
-
-    Args:
-        keys: The keys in `doc.spans` of overlapping entities.
-        offset: Added to all offsets in characters.
-
-    Raises:
-        InputError: If a component has merged tokens, with overlapping entities within them.
-    """
+    """Collect the entities of a doc, also overlapping ones under `keys`; add an offset to each."""
     has_confidence = Span.has_extension(CONFIDENCE)
     spans: dict[str | None, list[tuple[Span, float | None]]] = {
         None: [(ent, ent._.confidence if has_confidence else None) for ent in doc.ents]

@@ -24,20 +24,13 @@ WILD = frozenset("*?[")
 
 
 class Source(NamedTuple):
-    """A file, and how to read it.
-
-    Attributes:
-        kind: "txt", "jsonl", "csv", "tsv", "parquet" or "spacy".
-        compression: "", "gz" or "zst".
-        size: Bytes, as stored.
-        modified: Time of the last change, in nanoseconds.
-    """
+    """A file, and how to read it."""
 
     location: Location
-    kind: str
-    compression: str
-    size: int
-    modified: int
+    kind: str  # "txt", "jsonl", "csv", "tsv", "parquet" or "spacy"
+    compression: str  # "", "gz" or "zst"
+    size: int  # bytes, as stored
+    modified: int  # time of the last change, in nanoseconds
 
     @property
     def name(self) -> str:
@@ -48,10 +41,8 @@ class Source(NamedTuple):
 class Sources(NamedTuple):
     """The files of a corpus.
 
-    Attributes:
-        ignored: Names of other files in folders and globs: files of another kind, hidden files
-            (their name, or the name of a folder above, begins with "_" or "."), and links to
-            folders.
+    Ignored are, in folders and globs, files of another kind, hidden files (their name, or the name
+    of a folder above, begins with "_" or "."), and links to folders.
     """
 
     sources: list[Source]

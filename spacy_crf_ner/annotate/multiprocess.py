@@ -19,7 +19,7 @@ from thinc.api import NumpyOps, get_current_ops, require_cpu, set_current_ops
 
 from ..input_error import InputError
 from .inputs import Source
-from .run import Engine, OnProgress, Summary, annotate_corpus, find_corpus
+from .run import Engine, OnProgress, Summary, annotate_corpus, prepare
 from .settings import Settings
 from .shards import SHARD_CHARACTERS, cut_shards
 from .worker import load
@@ -77,11 +77,8 @@ def annotate(
 
     Finished shards are kept.
     """
-    corpus = find_corpus(inputs, output, settings)
-    engine = processes(workers, gpu_ids, corpus.found.sources, settings)
-    return annotate_corpus(
-        model, corpus, engine, resume=resume, restart=restart, on_progress=on_progress
-    )
+    run = prepare(inputs, output, settings, resume, restart, on_progress)
+    return annotate_corpus(model, run, processes(workers, gpu_ids, run.found.sources, settings))
 
 
 def processes(

@@ -4,12 +4,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from ..input_error import InputError
 from ..pipeline.seen_texts import SEEN_TEXTS
-from .storage import Location
+from .storage import UNFINISHED, Location
 from .writers import json_line
 
 # pyarrow, Spark and Ray ignore names that begin with "_".
@@ -21,24 +21,15 @@ THREADS = 16
 
 
 class ShardReport(NamedTuple):
-    """The result of a shard.
-
-    Attributes:
-        documents: Number of documents read, including those in `errors`.
-        blank: Blank lines, in formats in which a line is a record.
-        words: Number of tokens in the shard.
-        entities: Number of entities in the shard.
-        size: Bytes of the input.
-        errors: File, line, id and reason of each document that is not in the shard.
-    """
+    """The counts of a shard."""
 
     name: str
-    documents: int
-    blank: int
+    documents: int  # read, including those in `errors`
+    blank: int  # lines, in formats in which a line is a record
     words: int
     entities: int
-    size: int
-    errors: list[dict[str, Any]]
+    size: int  # bytes of the input
+    errors: list[dict[str, Any]]  # file, line, id and reason of each document that is left out
 
 
 class ShardFolder:
@@ -57,13 +48,8 @@ class ShardFolder:
     def begin(self, fingerprint: dict[str, Any], *, resume: bool, restart: bool) -> dict[str, Any]:
         """Begin a run, or find the finished shards of an earlier one; return its fingerprint.
 
-        Args:
-            fingerprint: Everything that the shards depend on; that of an earlier run may have more.
-            resume: Continue an earlier run.
-            restart: Remove the output of an earlier run.
-
         Raises:
-            InputError: For an earlier run if neither was given, or if it had another fingerprint.
+            InputError: If it had another fingerprint, without regard to what only that one has.
         """
         now: dict[str, Any] = json.loads(json.dumps(fingerprint))
         before = self.check_free(resume=resume, restart=restart)
@@ -77,17 +63,13 @@ class ShardFolder:
                     f"{self.location.name}: expected the {key} of the earlier run, {was}, got "
                     f"{got}. Use the earlier one, or replace the run with --restart."
                 )
-        for report in self._reports(n for n in _names(self.state) if n.startswith("part-")):
+        for report in self._reports(n for n in self.state.names() if n.startswith("part-")):
             self.add(report)
         return before
 
     def check_free(self, *, resume: bool, restart: bool) -> dict[str, Any] | None:
-        """Return the fingerprint of an earlier run to resume; remove its output to restart.
-
-        Raises:
-            InputError: For an earlier run if neither was given.
-        """
-        if FINGERPRINT not in _names(self.state):
+        """Return the fingerprint of an earlier run to resume; remove its output to restart."""
+        if FINGERPRINT not in self.state.names():
             return None
         if restart:
             self._clear()
@@ -100,17 +82,22 @@ class ShardFolder:
         )
 
     def _clear(self) -> None:
-        """Remove the output of an earlier run.
+        # Reports first, so that no shard without a file counts as finished if this is interrupted;
+        # last the fingerprint, by which the folder is known.
+        for name in self.state.names():
+            if name not in (LOCK, FINGERPRINT):
+                self.state.remove(name)
+        for name in self.location.names():
+            if name.startswith("part-") or name in (ERRORS, SUMMARY, SEEN_TEXTS):
+                self.location.remove(name)
+        self.state.remove(FINGERPRINT)
 
-        Reports first, so that no shard without a file counts as finished if this is interrupted;
-        last the fingerprint, by which the folder is known.
-        """
-        reports = [name for name in _names(self.state) if name not in (LOCK, FINGERPRINT)]
-        written = (ERRORS, SUMMARY, SEEN_TEXTS)
-        shards = [n for n in _names(self.location) if n.startswith("part-") or n in written]
-        files = [self.state / n for n in reports] + [self.location / n for n in shards]
-        for file in (*files, self.state / FINGERPRINT):
-            file.filesystem.delete_file(file.path)
+    def remove_unfinished(self) -> None:
+        """Remove the unfinished files of processes that were killed; no worker may write now."""
+        for folder in (self.location, self.state):
+            for name in folder.names():
+                if name.startswith("_") and name.endswith(UNFINISHED):
+                    folder.remove(name)
 
     def write_fingerprint(self, fingerprint: dict[str, Any]) -> None:
         """Store everything that the shards depend on."""
@@ -145,12 +132,7 @@ class ShardFolder:
 
 @contextmanager
 def open_folder(location: Location) -> Iterator[ShardFolder]:
-    """Open a folder for one run at a time; it may not exist yet. No worker may write at the end.
-
-    Raises:
-        InputError: For a folder with other contents, and for a local one that another process is
-            writing to.
-    """
+    """Open a folder for one run at a time; it may not exist yet. No worker may write at the end."""
     from filelock import FileLock, Timeout
     from pyarrow.fs import FileSelector, FileType
 
@@ -160,29 +142,27 @@ def open_folder(location: Location) -> Iterator[ShardFolder]:
         raise InputError(f"{name}: expected a folder, got a file. Choose another.")
     infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True))
     # A run that was killed at its start leaves an empty state.
-    if {each.base_name for each in infos} - {STATE} and FINGERPRINT not in _names(folder.state):
+    if {each.base_name for each in infos} - {STATE} and FINGERPRINT not in folder.state.names():
         raise InputError(
             f"{name}: expected a new or an empty folder, or one of an earlier run, got one "
             "with other files. Choose another."
         )
-    if not location.is_local:
-        yield folder
-        return
-    filesystem.create_dir(folder.state.path, recursive=True)
-    lock = FileLock(f"{folder.state.path}/{LOCK}")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise InputError(
-            f"{name}: expected a folder that no other process writes to, got one in use. Wait for "
-            "the other process, or choose another folder."
-        ) from None
-    try:
-        _remove_unfinished(folder)
-        yield folder
-    finally:
-        _remove_unfinished(folder)
-        lock.release()
+    with ExitStack() as locks:
+        if location.is_local:
+            filesystem.create_dir(folder.state.path, recursive=True)
+            lock = FileLock(f"{folder.state.path}/{LOCK}")
+            try:
+                locks.enter_context(lock.acquire(timeout=0))
+            except Timeout:
+                raise InputError(
+                    f"{name}: expected a folder that no other process writes to, got one in use. "
+                    "Wait for the other process, or choose another folder."
+                ) from None
+        folder.remove_unfinished()
+        try:
+            yield folder
+        finally:
+            folder.remove_unfinished()
 
 
 def write_report(output: Location, report: ShardReport) -> None:
@@ -190,15 +170,3 @@ def write_report(output: Location, report: ShardReport) -> None:
     # An id may have any type of Parquet.
     content = json.dumps(report._asdict(), default=str).encode()
     (output / STATE / f"{report.name}.json").write([content])
-
-
-def _remove_unfinished(folder: ShardFolder) -> None:
-    """Remove the unfinished files of processes that were killed; no worker writes now."""
-    for each in (folder.location, folder.state):
-        for name in _names(each):
-            if name.startswith("_") and name.endswith(".tmp"):
-                each.filesystem.delete_file((each / name).path)
-
-
-def _names(folder: Location) -> list[str]:
-    return [info.base_name for info in folder.files()]

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from ..extras import require
 from ..input_error import InputError
-from .run import Engine, OnProgress, Summary, annotate_corpus, find_corpus
+from .run import Engine, OnProgress, Summary, annotate_corpus, prepare
 from .settings import Settings
 
 TIMEOUT = 10  # seconds to wait for a cluster to accept a connection
@@ -37,10 +37,8 @@ def annotate_on_ray(
 
     Args:
         model: Folder or package of a pipeline, which every machine can read.
-        inputs: Files, globs, folders or URIs: .txt, .jsonl, .csv, .tsv, also .gz and .zst;
-            .parquet; .spacy.
-        output: Folder for part-000000.jsonl and so on, errors.jsonl and summary.json, which every
-            machine can write to.
+        inputs: Files, globs, folders or URIs, as for `annotate`.
+        output: Folder, as for `annotate`, which every machine can write to.
         settings: How documents are read, annotated and written.
         address: Address of the cluster: host:port, or "auto" on one of its machines. None uses the
             environment variable RAY_ADDRESS or, if it is not set, starts Ray on this machine. If
@@ -48,9 +46,7 @@ def annotate_on_ray(
         workers: Actors, each with one CPU and its own copy of the model; 0 for one per CPU, or GPU,
             of the cluster.
         gpus: Each worker also has a GPU.
-        resume: Continue an earlier, interrupted run and keep its finished shards.
-        restart: Remove the output of an earlier run.
-        on_progress: Called when a worker has loaded the model, and after each shard.
+        resume: As for `annotate`, also restart and on_progress.
 
     Returns:
         The content of summary.json.
@@ -59,16 +55,12 @@ def annotate_on_ray(
         InputError: For invalid inputs, folders and clusters, and if Ray is not installed.
         OSError: If the cluster or a storage cannot be reached.
         WorkerError: If a worker fails and Ray cannot repeat its work.
-
-    Finished shards are kept.
     """
     require("ray")
-    corpus = find_corpus(inputs, output, settings)
+    run = prepare(inputs, output, settings, resume, restart, on_progress)
     with _connected(address):
         engine = _actors(workers or _capacity("GPU" if gpus else "CPU"), gpus)
-        return annotate_corpus(
-            model, corpus, engine, resume=resume, restart=restart, on_progress=on_progress
-        )
+        return annotate_corpus(model, run, engine)
 
 
 class _Worker:

@@ -10,12 +10,10 @@ import os
 import sys
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from spacy.tokens import DocBin
 from spacy.vocab import Vocab
@@ -30,9 +28,11 @@ from .storage import BUFFER, StorageError, locate
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
-    from pyarrow.parquet import FileMetaData, ParquetFile
+    from pyarrow.parquet import ParquetFile
 
 Row = dict[str, Any]  # the columns of a record, by name
+# Its line, or number in .parquet and .spacy; the record; and why it cannot be read.
+Read = tuple[int | None, Row | None, str]
 
 MAX_LINE = 256 * 2**20  # bytes; a longer line is rejected, because lines are read into memory
 DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -43,23 +43,14 @@ BATCH_BYTES = 16 * 2**20
 
 @dataclass(slots=True)
 class Item:
-    """A record of a file, or the reason why it cannot be read.
+    """A record of a file, or the reason why it cannot be read."""
 
-    Attributes:
-        line: Its first line, from 1; its number in .parquet and .spacy; None for a whole file.
-        row: The record; None if it cannot be read, and for a blank line.
-        reason: Why it cannot be read; "" for a record, and for a blank line.
-        position: Approximate number of stored bytes of the file read so far.
-        file: Path or URI, as it was found.
-        id: The id of a record without a text.
-    """
-
-    line: int | None
-    row: Row | None
-    reason: str
-    position: int
-    file: str = ""
-    id: Any = None
+    line: int | None  # the first one; its number in .parquet and .spacy; None for a whole file
+    row: Row | None  # None if it cannot be read, and for a blank line
+    reason: str  # "" for a record, and for a blank line
+    position: int  # about the number of stored bytes of the file read so far
+    file: str  # path or URI, as it was found
+    id: Any = None  # of a record without a text
 
 
 def read(source: Source, settings: Settings, annotated: bool = False) -> Iterator[Item]:
@@ -81,18 +72,15 @@ def read(source: Source, settings: Settings, annotated: bool = False) -> Iterato
         MemoryError: If the machine has too little memory.
     """
     part = "the file"
-    reader = READERS[source.kind]
-    if source.kind == "txt" and settings.doc_per_file:
-        reader = _read_whole
-    elif source.kind == "spacy":
-        reader = partial(_read_docbin, annotated=annotated)
     try:
-        for item in reader(source, settings.text_column):
-            item.file = source.name
-            if item.row is not None:
-                _complete(item, item.row, source.kind, settings)
-            yield item
-            part = "the rest of the file"
+        with source.location.open() as file:
+            records, position = _records(source, file, settings, annotated)
+            for line, row, reason in records:
+                item = Item(line, row, reason, position(line), source.name)
+                if row is not None:
+                    _complete(item, row, source.kind, settings)
+                yield item
+                part = "the rest of the file"
         return
     except (StorageError, MemoryError):
         raise
@@ -101,6 +89,34 @@ def read(source: Source, settings: Settings, annotated: bool = False) -> Iterato
         # Our own ValueErrors have messages for users; of other errors, include the type.
         why = str(problem) if type(problem) is ValueError else shorten(problem)
     yield Item(None, None, f"{part} is unreadable: {why}", source.size, source.name)
+
+
+def _records(
+    source: Source, file: BufferedReader, settings: Settings, annotated: bool
+) -> tuple[Iterator[Read], Callable[[Any], int]]:
+    """Choose the reader of a file; also return the position of a line, in stored bytes.
+
+    Text is read by our own readers: those of pyarrow lose the line of a bad record, and all records
+    of a block with bad UTF-8.
+    """
+    column, size = settings.text_column, source.size
+    if source.kind == "parquet":
+        from pyarrow.parquet import ParquetFile
+
+        # Only with a buffer and without pre_buffer are row groups not read completely into memory.
+        table = ParquetFile(file, pre_buffer=False, buffer_size=BUFFER)
+        return _read_parquet(table), lambda line: size * line // table.metadata.num_rows
+    if source.kind == "spacy":
+        records = _read_docbin(file, column, annotated)
+    else:
+        text = _decompressed(file, source.compression)
+        if source.kind in DELIMITERS:
+            records = _read_table(text, DELIMITERS[source.kind])
+        elif source.kind == "txt" and settings.doc_per_file:
+            records = _read_whole(text, column)
+        else:
+            records = _read_lines(text, source, column)
+    return records, lambda line: min(file.tell(), size)
 
 
 def read_texts(
@@ -124,7 +140,7 @@ def read_texts(
             or a file lacks the text column; and for an output in an input.
     """
     sources = find_sources(inputs, locate(output)).sources
-    check_text_column(sources[0], settings.text_column)
+    check_text_column(sources[0], settings)
     for source in sources:
         for item in read(source, settings):
             text = None if item.row is None else item.row[settings.text_column]
@@ -137,7 +153,7 @@ def read_texts(
             if item.row is not None:
                 key = item.row[settings.id_column]
                 if key is None or key == "" or key != key:  # NaN is a missing value of pandas
-                    key = item.file if item.line is None else f"{item.file}:{item.line}"
+                    key = _place(item)
                 yield text, key if type(key) is int else str(key)
 
 
@@ -147,7 +163,7 @@ def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:
     if not all(map(is_text, row)):
         item.reason = f"expected names of columns in Unicode, got {shorten([*row])}"
     elif column not in row:
-        item.reason = f"expected a column {column!r}, got {shorten([*row])}"
+        item.reason = f"{_no_column(column)} {', '.join(row) or 'none'}"
     elif kind != "spacy" and not is_text(row[column]):
         item.reason = f"expected text in {column!r}, got {shorten(row[column])}"
     if item.reason:
@@ -156,89 +172,71 @@ def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:
     # A column of a written table has one type, which null fits.
     stays = settings.format == "parquet" and id_column in row
     if row.get(id_column) is None and not stays:
-        row[id_column] = item.file if item.line is None else f"{item.file}:{item.line}"
+        row[id_column] = _place(item)
 
 
-def check_text_column(source: Source, text_column: str) -> None:
-    """Raise InputError if the first record or the header of a file lacks a column.
+def _place(item: Item) -> str:
+    return item.file if item.line is None else f"{item.file}:{item.line}"
 
-    A file without columns, or without a readable record, is accepted.
+
+def _no_column(column: str) -> str:
+    return f"expected a column {column!r}, got the columns"
+
+
+def check_text_column(source: Source, settings: Settings) -> None:
+    """Raise InputError if the first record of a file lacks the column of the texts.
+
+    A file without a readable record is accepted: `read` reports its problems.
     """
-    columns: list[str] | None = None
-    try:
-        if source.kind == "jsonl":
-            rows = (item.row for item in _read_lines(source, "") if item.row is not None)
-            columns = next(([*row] for row in rows), None)
-        elif source.kind in DELIMITERS:
-            with _decompressed(source) as (file, _):
-                line = next(split_lines(file, source.name, MAX_LINE))
-            cells = next(csv.reader([line.text], delimiter=DELIMITERS[source.kind], strict=True))
-            columns = None if line.problem else cells or None
-        elif (schema := schema_of(source)) is not None:
-            columns = schema.names
-    except (StorageError, MemoryError):
-        raise
-    except Exception:  # `read` reports the problem
-        return
-    if columns is not None and text_column not in columns:
-        raise InputError(
-            f"{source.name}: expected a column {text_column!r}, got the columns "
-            f"{', '.join(columns) or 'none'}. Set --text-column."
-        )
+    for item in read(source, settings):
+        if item.reason.startswith(_no_column(settings.text_column)):
+            raise InputError(f"{source.name}: {item.reason}. Set --text-column.")
+        if item.row is not None:
+            return
 
 
 # Text
 
 
-@contextmanager
-def _decompressed(source: Source) -> Iterator[tuple[Any, Callable[[], int]]]:
-    """Open and decompress a file; also yield a function that returns the position of an Item.
+def _decompressed(packed: BufferedReader, compression: str) -> Any:
+    """Decompress a file. Raises ValueError for UTF-16."""
+    file: Any = packed
+    if compression == "gz":
+        file = gzip.GzipFile(fileobj=packed)
+    elif compression == "zst":
+        from pyarrow import CompressedInputStream
 
-    Raises:
-        ValueError: For UTF-16.
-
-    Reading a damaged file raises OSError, EOFError or zlib.error.
-    """
-    with source.location.open() as packed:
-        file: Any = packed
-        if source.compression == "gz":
-            file = gzip.GzipFile(fileobj=packed)
-        elif source.compression == "zst":
-            from pyarrow import CompressedInputStream
-
-            file = BufferedReader(CompressedInputStream(packed, "zstd"))
-        if file.peek(2)[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
-            raise ValueError("expected UTF-8, got UTF-16")
-        yield file, lambda: min(packed.tell(), source.size)
+        file = BufferedReader(CompressedInputStream(packed, "zstd"))
+    if file.peek(2)[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
+        raise ValueError("expected UTF-8, got UTF-16")
+    return file
 
 
-def _read_whole(source: Source, text_column: str) -> Iterator[Item]:
+def _read_whole(file: IO[bytes], text_column: str) -> Iterator[Read]:
     """Read a file as one document, with all characters unchanged."""
-    with _decompressed(source) as (file, _):
-        content = file.read(MAX_LINE + 1)
+    content = file.read(MAX_LINE + 1)
     if len(content) > MAX_LINE:
         raise ValueError(f"expected at most {MAX_LINE:,} bytes, got more")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise ValueError(f"expected UTF-8, got {problem}") from problem
-    yield Item(None, {text_column: text}, "", source.size)
+    yield None, {text_column: text}, ""
 
 
-def _read_lines(source: Source, text_column: str) -> Iterator[Item]:
+def _read_lines(file: Any, source: Source, text_column: str) -> Iterator[Read]:
     """Read one document per line: any line of .txt; objects and blank lines of .jsonl."""
-    with _decompressed(source) as (file, position):
-        if file.peek(len(BOM_UTF8) + 1) == BOM_UTF8:
-            return  # only a byte order mark
-        for number, line in enumerate(split_lines(file, source.name, MAX_LINE), 1):
-            row, reason = None, ""
-            if line.problem and line.problem[0] != "nul":  # a document may have any character
-                reason = str(line.problem[1]).removeprefix(f"{line.where}: ")
-            elif source.kind == "txt":
-                row = {text_column: line.text}
-            elif line.text.strip(" \t\r"):
-                row, reason = _parse_object(line.text)
-            yield Item(number, row, reason, position())
+    if file.peek(len(BOM_UTF8) + 1) == BOM_UTF8:
+        return  # only a byte order mark
+    for number, line in enumerate(split_lines(file, source.name, MAX_LINE), 1):
+        row, reason = None, ""
+        if line.problem and line.problem[0] != "nul":  # a document may have any character
+            reason = str(line.problem[1]).removeprefix(f"{line.where}: ")
+        elif source.kind == "txt":
+            row = {text_column: line.text}
+        elif line.text.strip(" \t\r"):
+            row, reason = _parse_object(line.text)
+        yield number, row, reason
 
 
 def _parse_object(text: str) -> tuple[Row | None, str]:
@@ -251,16 +249,11 @@ def _parse_object(text: str) -> tuple[Row | None, str]:
     return value, ""
 
 
-# Tables as text
+# Tables
 
 
-def _read_table(source: Source, text_column: str) -> Iterator[Item]:
-    """Read rows of strings, and continue after a row that cannot be read.
-
-    Raises:
-        ValueError: For a header without columns or with a duplicate name, and for a record whose
-            end is unknown: a record that is too long or has a quote that is never closed.
-    """
+def _read_table(file: IO[bytes], delimiter: str) -> Iterator[Read]:
+    """Read rows of strings, and continue after a bad one, but not if its end is unknown."""
     begin, length = 1, 0  # first line and number of characters of a record
 
     def lines(text: TextIOWrapper) -> Iterator[str]:
@@ -276,79 +269,60 @@ def _read_table(source: Source, text_column: str) -> Iterator[Item]:
 
     # The limit applies to the whole process, so never lower it; `lines` stops before it.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
-    with _decompressed(source) as (file, position):
-        # Lines keep their ends, which may be inside a cell.
-        text = TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
-        rows = csv.reader(lines(text), delimiter=DELIMITERS[source.kind], strict=True)
-        columns = next(rows, [])
-        if not columns or len({*columns}) < len(columns) or not all(map(is_text, columns)):
-            got = shorten(columns)
-            raise ValueError(f"expected a first line of distinct names in UTF-8, got {got}")
-        while True:
-            begin, length = rows.line_num + 1, 0
-            cells, reason = [], ""
-            try:
-                cells = next(rows)
-            except StopIteration:
-                return
-            except csv.Error as problem:
-                if str(problem) == "unexpected end of data":
-                    quote = f"the quote is never closed in the record of line {begin}"
-                    raise ValueError(quote) from problem
-                reason = f"expected a record, got {problem}"
-            if not all(map(is_text, cells)):
-                reason = f"expected UTF-8, got {shorten(cells)}"
-            elif cells and len(cells) != len(columns):
-                reason = f"expected {len(columns)} cells, as the first line has, got {len(cells)}"
-            row = dict(zip(columns, cells)) if cells and not reason else None
-            yield Item(begin, row, reason, position())
-
-
-# Binary files
+    # Lines keep their ends, which may be inside a cell.
+    text = TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
+    rows = csv.reader(lines(text), delimiter=delimiter, strict=True)
+    columns = next(rows, [])
+    if not columns or len({*columns}) < len(columns) or not all(map(is_text, columns)):
+        got = shorten(columns)
+        raise ValueError(f"expected a first line of distinct names in UTF-8, got {got}")
+    while True:
+        begin, length = rows.line_num + 1, 0
+        cells, reason = [], ""
+        try:
+            cells = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as problem:
+            if str(problem) == "unexpected end of data":
+                quote = f"the quote is never closed in the record of line {begin}"
+                raise ValueError(quote) from problem
+            reason = f"expected a record, got {problem}"
+        if not all(map(is_text, cells)):
+            reason = f"expected UTF-8, got {shorten(cells)}"
+        elif cells and len(cells) != len(columns):
+            reason = f"expected {len(columns)} cells, as the first line has, got {len(cells)}"
+        yield begin, dict(zip(columns, cells)) if cells and not reason else None, reason
 
 
 def schema_of(source: Source) -> "Schema | None":
     """Read the schema of a .parquet file; return None for other and damaged files."""
     from pyarrow import ArrowException
+    from pyarrow.parquet import read_schema
 
     if source.kind != "parquet":
         return None
     try:
-        with _parquet(source) as table:
-            return table.schema_arrow
+        with source.location.open() as file:
+            return read_schema(file)
     except StorageError:
         raise
     except (OSError, ArrowException):
         return None
 
 
-@contextmanager
-def _parquet(source: Source) -> Iterator["ParquetFile"]:
-    from pyarrow.parquet import ParquetFile
-
-    # Only with a buffer and without pre_buffer are row groups not read completely into memory.
-    with source.location.open() as file:
-        yield ParquetFile(file, pre_buffer=False, buffer_size=BUFFER)
-
-
-def _read_parquet(source: Source, text_column: str) -> Iterator[Item]:
-    """Read the rows of a table. Raises ValueError for a duplicate column name."""
-    number = 0
-    with _parquet(source) as table:
-        names, rows = table.schema_arrow.names, table.metadata.num_rows
-        if len({*names}) < len(names):
-            raise ValueError(f"expected columns with distinct names, got {shorten(names)}")
-        for batch in table.iter_batches(_batch_size(table.metadata)):
-            for row, reason in _rows(batch):
-                number += 1
-                yield Item(number, row, reason, source.size * number // rows)
-
-
-def _batch_size(metadata: "FileMetaData") -> int:
-    """Choose the number of rows to read at once: fewer if documents are long."""
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+def _read_parquet(table: "ParquetFile") -> Iterator[Read]:
+    """Read the rows of a table, fewer at once if documents are long."""
+    if len({*table.schema_arrow.names}) < len(table.schema_arrow.names):
+        names = shorten(table.schema_arrow.names)
+        raise ValueError(f"expected columns with distinct names, got {names}")
+    groups = [table.metadata.row_group(i) for i in range(table.num_row_groups)]
     longest = max([group.total_byte_size // max(group.num_rows, 1) for group in groups], default=0)
-    return max(1, min(BATCH_ROWS, BATCH_BYTES // max(longest, 1)))
+    number = 0
+    for batch in table.iter_batches(max(1, min(BATCH_ROWS, BATCH_BYTES // max(longest, 1)))):
+        for row, reason in _rows(batch):
+            number += 1
+            yield number, row, reason
 
 
 def _rows(batch: "RecordBatch") -> list[tuple[Row | None, str]]:
@@ -363,26 +337,16 @@ def _rows(batch: "RecordBatch") -> list[tuple[Row | None, str]]:
     return [row for i in range(batch.num_rows) for row in _rows(batch.slice(i, 1))]
 
 
-def _read_docbin(source: Source, text_column: str, annotated: bool = False) -> Iterator[Item]:
+def _read_docbin(file: BufferedReader, text_column: str, annotated: bool) -> Iterator[Read]:
     """Read Docs with their tokens and metadata.
 
     A row has the columns that `convert` keeps, and the Doc as bytes.
     """
-    packed = DocBin().from_bytes(source.location.read())
+    packed = DocBin().from_bytes(file.read())
     for number, doc in enumerate(packed.get_docs(Vocab()), 1):
         meta = doc.user_data.get(META)
         row = {**meta} if isinstance(meta, dict) else {}
         if not annotated:
             doc = without_annotation(doc, doc.vocab)
         row[text_column] = doc.to_bytes(exclude=["user_data"])
-        yield Item(number, row, "", source.size * number // len(packed))
-
-
-READERS: dict[str, Callable[[Source, str], Iterator[Item]]] = {
-    "txt": _read_lines,
-    "jsonl": _read_lines,
-    "csv": _read_table,
-    "tsv": _read_table,
-    "parquet": _read_parquet,
-    "spacy": _read_docbin,
-}
+        yield number, row, ""

@@ -41,19 +41,11 @@ class Failure(str):
 
 @dataclass
 class AnnotatedText:
-    """A document and its annotation.
+    """A document and its annotation; `entities` are as in the output, in characters of the text."""
 
-    Attributes:
-        text: The text; for a Doc, the text of the Doc.
-        entities: "start", "end", "label" and "confidence" of each, in characters of the text.
-        doc: If requested, a Doc with tokens and entities, as bytes.
-        error: Why it could not be annotated, or None.
-        words: Number of tokens.
-    """
-
-    text: Any
+    text: Any  # of a Doc, when it has been read, its text
     entities: list[dict[str, Any]] = field(default_factory=list)
-    doc: bytes | None = None
+    doc: bytes | None = None  # if requested, a Doc with tokens and entities
     error: str | None = None
     words: int = 0
 
@@ -81,18 +73,11 @@ def annotate_texts(
     max_characters: int = MAX_CHARACTERS,
     docs: bool = False,
 ) -> list[AnnotatedText]:
-    """Find the entities of documents.
+    """Find the entities of documents, see `annotate_frames`.
 
     Args:
         texts: Strings, or Docs as bytes, whose tokens are kept.
-        batch_size: Documents per batch; 0 chooses it by their length.
-        max_characters: Maximum length of a chunk.
         docs: Also make a Doc of each, with tokens and entities.
-
-    Raises:
-        InputError: For sizes that are too small.
-        OSError: For an error of the machine, not of a document; also MemoryError, and errors of a
-            GPU.
     """
     documents, keys = [AnnotatedText(text) for text in texts], overlapping_keys(nlp)
 
@@ -131,12 +116,7 @@ def process(
 ) -> list[list[Result]]:
     """Split documents into pieces; return the results of `work` for the pieces of each.
 
-    A document for which it fails gets the error, and no results.
-
-    Raises:
-        InputError: For sizes that are too small.
-        OSError: For an error of the machine, not of a document; also MemoryError, and errors of a
-            GPU.
+    A document for which it fails gets the error, and no results; an error of the machine is raised.
     """
     check_sizes(batch_size=batch_size, max_characters=max_characters)
     with errors_raised(nlp):
@@ -154,11 +134,7 @@ def process(
 
 
 def pipe_docs(nlp: Language, batch: Sequence[Piece]) -> list[Doc]:
-    """Make and annotate the Doc of each piece.
-
-    Raises:
-        ValueError: If the pipeline drops a Doc, or changes its text.
-    """
+    """Make and annotate the Doc of each piece; none may be dropped, or change its text."""
     # Annotate a copy: a failure can leave a Doc partly annotated.
     texts = [text.copy() if isinstance(text, Doc) else text for _, text in batch]
     docs = list(nlp.pipe(texts, batch_size=len(batch)))
@@ -207,12 +183,11 @@ def map_batches(
 ) -> list[Result | Failure]:
     """Return the results of `work`, which gets batches of items of similar length.
 
+    An error of the machine is raised.
+
     Args:
         lengths: Number of characters of each item.
         batch_size: Items per batch; 0 limits their characters and their number.
-
-    Raises:
-        OSError: For an error of the machine, not of an item; also MemoryError, and errors of a GPU.
     """
     results: dict[int, Result | Failure] = {}
     for batch in _batches(lengths, batch_size):

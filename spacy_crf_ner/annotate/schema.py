@@ -7,7 +7,7 @@ from .readers import Row
 from .settings import ENTITIES
 
 if TYPE_CHECKING:
-    from pyarrow import DataType, Field, Schema, Table
+    from pyarrow import DataType, Schema, Table
 
 # Metadata of a field with JSON values.
 AS_JSON = {b"content": b"json"}
@@ -21,15 +21,14 @@ def infer_schema(rows: list[Row], text_column: str) -> "Schema":
     """
     import pyarrow
 
-    def infer(name: str) -> "Field":
+    names = dict.fromkeys(key for row in rows for key in row if key != ENTITIES)  # it is added
+    fields = []
+    for name in names:
         values = [row[name] for row in rows if row.get(name) is not None]
         kind = pyarrow.string() if name == text_column or not values else _infer(values)
-        if kind is None:
-            return pyarrow.field(name, pyarrow.string(), metadata=AS_JSON)
-        return pyarrow.field(name, kind)
-
-    names = dict.fromkeys(key for row in rows for key in row if key != ENTITIES)  # it is added
-    return pyarrow.schema([infer(name) for name in names])
+        as_json = pyarrow.field(name, pyarrow.string(), metadata=AS_JSON)
+        fields.append(as_json if kind is None else pyarrow.field(name, kind))
+    return pyarrow.schema(fields)
 
 
 def to_table(rows: list[Row], schema: "Schema") -> tuple["Table", dict[int, str]]:
@@ -40,20 +39,17 @@ def to_table(rows: list[Row], schema: "Schema") -> tuple["Table", dict[int, str]
         why it does not match.
     """
     as_json = {field.name for field in schema if field.metadata == AS_JSON}
-    rows = [
-        {k: _encode(v) if k in as_json and v is not None else v for k, v in row.items()}
-        for row in rows
-    ]
-    mismatches: dict[int, str] = {}
-    table = _table(rows, schema) if all(row.keys() <= {*schema.names} for row in rows) else None
-    if table is None:
-        mismatches = {i: why for i, row in enumerate(rows) if (why := _mismatch(row, schema))}
-        table = _table([row for i, row in enumerate(rows) if i not in mismatches], schema)
-    return table, mismatches
+    for name in as_json:
+        rows = [{**row, name: _encode(row[name])} if name in row else row for row in rows]
+    table = _table(rows, schema)
+    if table is not None:
+        return table, {}
+    mismatches = {i: why for i, row in enumerate(rows) if (why := _mismatch(row, schema))}
+    return _table([row for i, row in enumerate(rows) if i not in mismatches], schema), mismatches
 
 
-def _encode(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _encode(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _infer(values: list[Any]) -> "DataType | None":
@@ -73,6 +69,8 @@ def _table(rows: list[Row], schema: "Schema") -> "Table | None":
     """Make a table of rows; None if they do not match the schema."""
     import pyarrow
 
+    if not {name for row in rows for name in row} <= {*schema.names}:
+        return None
     try:
         return pyarrow.Table.from_pylist(rows, schema=schema)
     except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):
@@ -83,14 +81,13 @@ def _mismatch(row: Row, schema: "Schema") -> str:
     """Return why a row does not match the schema, or ""."""
     import pyarrow
 
-    for name in row:
+    for name, value in row.items():
         if name not in schema.names:
             return f"unexpected column {name!r}: the first documents have {schema.names}"
-    for field in schema:
-        value = row.get(field.name)
-        if _table([{field.name: value}], pyarrow.schema([field])) is None:
+        field = schema.field(name)
+        if _table([{name: value}], pyarrow.schema([field])) is None:
             return (
-                f"column {field.name!r}: expected {field.type}, as in the first documents, "
+                f"column {name!r}: expected {field.type}, as in the first documents, "
                 f"got {str(value)[:100]!r}"
             )
     return ""

@@ -22,19 +22,12 @@ ALONE = ("parquet", "csv", "tsv")  # kinds of files that are not in a shard with
 
 
 class Shard(NamedTuple):
-    """A part of a corpus.
-
-    Attributes:
-        items: The records, including those that could not be read.
-        schema: Types of the input columns, for a format that has types.
-        size: Bytes of the input.
-        name: The name of its file, without extension; sorted names are in the order of the input.
-    """
+    """A part of a corpus: records, including those that could not be read."""
 
     items: list[Item]
-    schema: "Schema | None"
-    size: int
-    name: str = ""
+    schema: "Schema | None"  # of the input columns, for a format that has types
+    size: int  # bytes of the input
+    name: str = ""  # of its file, without extension; sorted names are in the order of the input
 
     @property
     def blank(self) -> int:
@@ -91,11 +84,7 @@ def cut_shards(
 def annotate_shard(
     shard: Shard, gpu_id: int, settings: Settings, *, model: str
 ) -> tuple[bytes, ShardReport]:
-    """Annotate a shard; return the content of its file, with the documents without errors.
-
-    Raises:
-        OSError: For an error of the machine; also MemoryError, and errors of a GPU.
-    """
+    """Annotate a shard; return the content of its file, with the documents without errors."""
     column, docs, schema = settings.text_column, settings.format == "spacy", shard.schema
     for item, row in shard.rows:
         if ENTITIES in row:

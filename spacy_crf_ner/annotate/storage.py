@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from io import BufferedReader, RawIOBase
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
 BUFFER = 2**20  # bytes
+UNFINISHED = ".tmp"
 
 
 class StorageError(OSError):
@@ -20,17 +21,11 @@ class StorageError(OSError):
 
 
 class Location(NamedTuple):
-    """A file or a folder.
+    """A file or a folder."""
 
-    Attributes:
-        filesystem: The filesystem of pyarrow.
-        path: The path in it; a local one is absolute, with links resolved.
-        name: The path as given, or the URI without credentials.
-    """
-
-    filesystem: "FileSystem"
-    path: str
-    name: str
+    filesystem: "FileSystem"  # of pyarrow
+    path: str  # in it; a local one is absolute, with links resolved
+    name: str  # the path as given, or the URI without credentials
 
     @property
     def is_local(self) -> bool:
@@ -42,12 +37,14 @@ class Location(NamedTuple):
 
     def open(self) -> BufferedReader:
         """Open the file for reading. Opening and reading raise StorageError."""
-        return BufferedReader(_StoredFile(self), BUFFER)
+        with _storage_errors(self.name):
+            stored = self.filesystem.open_input_file(self.path)
+        return BufferedReader(_StoredFile(stored, self.name), BUFFER)
 
     def read(self) -> bytes:
-        """Read the whole file. Raises StorageError."""
-        with _StoredFile(self) as file:
-            return file.readall()
+        """Read the whole file, by one request. Raises StorageError."""
+        with _storage_errors(self.name), self.filesystem.open_input_file(self.path) as file:
+            return bytes(file.read())
 
     def write(self, content: Iterable[bytes]) -> None:
         """Write the file completely or not at all; it survives a crash of the machine."""
@@ -59,7 +56,7 @@ class Location(NamedTuple):
         path = Path(self.path)
         path.parent.mkdir(parents=True, exist_ok=True)
         # A hidden name, different in each worker.
-        unfinished = path.with_name(f"_{path.name}.{os.getpid()}.tmp")
+        unfinished = path.with_name(f"_{path.name}.{os.getpid()}{UNFINISHED}")
         try:
             with unfinished.open("wb") as file:
                 file.writelines(content)
@@ -73,6 +70,14 @@ class Location(NamedTuple):
             os.fsync(folder)
             os.close(folder)
 
+    def remove(self, name: str) -> None:
+        """Remove a file of a folder."""
+        self.filesystem.delete_file((self / name).path)
+
+    def names(self) -> list[str]:
+        """List the names of the files of a folder; none if it does not exist."""
+        return [info.base_name for info in self.files()]
+
     def files(self, recursive: bool = False) -> list["FileInfo"]:
         """List the files of a folder; none if it does not exist."""
         from pyarrow.fs import FileSelector, FileType
@@ -83,19 +88,25 @@ class Location(NamedTuple):
 
 
 def locate(name: str) -> Location:
-    """Find the file system of a path or URI. Raises InputError for a URI that pyarrow rejects."""
+    """Find the file system of a path or URI: of pyarrow, or else of fsspec."""
     from pyarrow import ArrowException
-    from pyarrow.fs import FileSystem, LocalFileSystem
+    from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
 
     if "://" not in name:
         return Location(LocalFileSystem(), Path(os.path.realpath(name)).as_posix(), name)
     try:
         filesystem, path = FileSystem.from_uri(name)
     except (ArrowException, ValueError) as error:
-        raise InputError(
-            f"expected a path, or a URI such as s3://bucket/folder, got one that pyarrow rejects: "
-            f"{error}. Correct it."
-        ) from error
+        try:
+            from fsspec.core import url_to_fs
+
+            found, path = url_to_fs(name)
+        except (ImportError, ValueError):
+            raise InputError(
+                f"expected a path, or a URI such as s3://bucket/folder, got one that pyarrow "
+                f"rejects: {error}. Correct it."
+            ) from error
+        filesystem = PyFileSystem(FSSpecHandler(found))
     path = path.rstrip("/")
     return Location(filesystem, path, f"{name.partition('://')[0]}://{path}")
 
@@ -110,39 +121,19 @@ def _storage_errors(name: str) -> Iterator[None]:
         raise StorageError(f"{name}: {type(error).__name__}: {error}") from error
 
 
-class _StoredFile(RawIOBase):
-    """The bytes of a file; its errors are StorageErrors.
+class _StoredFile:
+    """The bytes of a file; errors in reading them differ from those of decoders."""
 
-    So they differ from the OSErrors that decoders raise for damaged bytes.
-    """
-
-    _file: Any = None  # also where it could not be opened: Python then calls `close` too
-
-    def __init__(self, location: Location) -> None:
-        self.name = location.name
-        with _storage_errors(self.name):
-            self._file = location.filesystem.open_input_file(location.path)
-
-    def readable(self) -> bool:
-        return True
-
-    seekable = readable
+    def __init__(self, file: Any, name: str) -> None:
+        self.file, self.name = file, name
 
     def readinto(self, buffer: Any) -> int:
         with _storage_errors(self.name):
-            return int(self._file.readinto(buffer))
+            return int(self.file.readinto(buffer))
 
-    def readall(self) -> bytes:  # else one request to an object store per 8 KB
+    def readall(self) -> bytes:
         with _storage_errors(self.name):
-            return bytes(self._file.read())
+            return bytes(self.file.read())
 
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return int(self._file.seek(offset, whence))
-
-    def tell(self) -> int:
-        return int(self._file.tell())
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        super().close()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)

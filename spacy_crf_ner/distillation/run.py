@@ -19,9 +19,8 @@ from ..annotate.inputs import Source, find_sources
 from ..annotate.multiprocess import processes
 from ..annotate.output_folder import STATE, open_folder
 from ..annotate.readers import check_text_column, read
-from ..annotate.run import Corpus, Job, OnProgress, Summary, find_corpus, run
+from ..annotate.run import Job, OnProgress, Run, Summary, execute, prepare
 from ..annotate.shards import Shard, cut_shards
-from ..annotate.storage import Location
 from ..atomic import atomic_write, check_folder_name
 from ..docbin import SUFFIX, read_docbin
 from ..input_error import InputError
@@ -129,26 +128,28 @@ def distill(
     for path in filter(None, (gold, dev)):
         _check_gold(nlp, path, kinds[0].labels)
     texts = inputs if gold is None else [gold, *inputs]
-    corpus = find_corpus(texts, out / "teachers", settings)
-    golds = _gold_sources(corpus, gold)
+    again = out / "teachers", settings, resume, restart, lambda progress: None
+    run = prepare(texts, *again)
+    golds = _gold_sources(run, gold)
     of_folds: list[list[str]] = []
     gpu_id = [*gpu_ids, -1][0]
     if folds:
         made = FoldTeachers(loaded, [each.name for each in golds], folds, out / "folds")
         made.check_key(recognizer(nlp))
-        _train_folds(made, corpus.output, gpu_id, on_fold, resume=resume, restart=restart)
-        corpus = find_corpus([*made.files, *inputs], out / "teachers", settings)
-        golds, of_folds = corpus.found.sources[:folds], made.pipelines
+        _train_folds(made, run, gpu_id, on_fold)
+        run = prepare([*made.files, *inputs], *again)
+        golds, of_folds = run.found.sources[:folds], made.pipelines
         del made
     seen = [_seen_texts(teacher) for teacher in loaded]
     del loaded
     forget_teachers()  # they may have changed since an earlier run in this process
-    job = _job(corpus, teachers, golds, of_folds, component, nlp.config.to_str())
-    sources = corpus.found.sources
+    job = _job(run, teachers, golds, of_folds, component, nlp.config.to_str())
+    sources = run.found.sources
     shards = _cut(golds, sources[len(golds) :], bool(folds), settings)
     with progress as on_progress:
+        run = run._replace(on_progress=on_progress)
         engine = processes(workers, gpu_ids, sources, settings)
-        summary = run(corpus, shards, job, engine, resume, restart, on_progress, _summary)
+        summary = execute(run, shards, job, engine, _summary)
     forget_teachers()
     if not summary["out"]:
         raise InputError(
@@ -175,10 +176,10 @@ def distill(
     return {**summary, "output": str(out), "model": str(out / "model-best")}
 
 
-def _gold_sources(corpus: Corpus, gold: Path | None) -> list[Source]:
+def _gold_sources(run: Run, gold: Path | None) -> list[Source]:
     """Return the files of the gold corpus, which are the first ones; check the others."""
-    sources = corpus.found.sources
-    golds = [] if gold is None else sources[: len(find_sources([gold], corpus.output).sources)]
+    sources = run.found.sources
+    golds = [] if gold is None else sources[: len(find_sources([gold], run.output).sources)]
     for source in golds:
         if source.kind != "spacy":
             raise InputError(
@@ -186,30 +187,24 @@ def _gold_sources(corpus: Corpus, gold: Path | None) -> list[Source]:
                 "Convert it with spacy-crf-ner convert."
             )
     for source in sources[len(golds) :][:1]:
-        check_text_column(source, corpus.settings.text_column)
+        check_text_column(source, run.settings)
     return golds
 
 
 def _train_folds(
-    of_folds: FoldTeachers,
-    output: Location,
-    gpu_id: int,
-    on_fold: Callable[[int], None],
-    *,
-    resume: bool,
-    restart: bool,
+    of_folds: FoldTeachers, run: Run, gpu_id: int, on_fold: Callable[[int], None]
 ) -> None:
     """Train the teachers of the folds. Nothing else may write to the output meanwhile."""
-    with open_folder(output) as folder:
-        before = folder.check_free(resume=resume, restart=restart)
-        if restart:
+    with open_folder(run.output) as folder:
+        before = folder.check_free(resume=run.resume, restart=run.restart)
+        if run.restart:
             for earlier in of_folds.earlier():
                 shutil.rmtree(earlier)
         elif before is not None:
             names = [name for name, *_ in before["input"]]
             if [*map(str, of_folds.files)] != names[: len(of_folds.files)]:
                 raise InputError(
-                    f"{output.name}: expected the gold docs, teachers and folds of the earlier "
+                    f"{run.output.name}: expected the gold docs, teachers and folds of the earlier "
                     "run, got others. Use the earlier ones, or replace the run with --restart."
                 )
         if gpu_id >= 0:
@@ -220,7 +215,7 @@ def _train_folds(
 
 
 def _job(
-    corpus: Corpus,
+    run: Run,
     teachers: Sequence[str],
     golds: Sequence[Source],
     of_folds: Sequence[Sequence[str]],
@@ -235,7 +230,7 @@ def _job(
         student: The config of the student, whose tokens the teachers are given.
     """
     nlp = Config().from_str(student)["nlp"]
-    sources, settings = corpus.found.sources, corpus.settings
+    sources, settings = run.found.sources, run.settings
     names = [*teachers, *chain.from_iterable(of_folds)]
     prints = [make_fingerprint(each, sources, settings) for each in names]
     fingerprint = {

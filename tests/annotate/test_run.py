@@ -117,15 +117,8 @@ def execute(model, corpus, output, engine=None, resume=False, restart=False, **s
 
 
 def annotate(model, inputs, output, settings, engine=None, resume=False, restart=False):
-    corpus = module.find_corpus(inputs, output, settings)
-    return module.annotate_corpus(
-        model,
-        corpus,
-        nullcontext(engine or Loop()),
-        resume=resume,
-        restart=restart,
-        on_progress=lambda progress: None,
-    )
+    run = module.prepare(inputs, output, settings, resume, restart, lambda progress: None)
+    return module.annotate_corpus(model, run, nullcontext(engine or Loop()))
 
 
 def fingerprint_of(output):
