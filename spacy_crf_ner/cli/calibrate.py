@@ -165,9 +165,9 @@ def calibrate(
         settings = Settings(text_column=text_column, doc_per_file=doc_per_file)
         docs = read_sample(nlp, recognizer_name(nlp, component), texts, settings, SAMPLE)
     examples = read_examples(nlp, corpus, component)
-    trained = read_examples(nlp, train, component) if train is not None else []
+    trained = None if train is None else read_examples(nlp, train, component)
     of_folds: Any = ()
-    if folds:
+    if folds and trained is not None:
         steps = nlp.config["training"]["max_steps"]
         typer.echo(
             f"Training {folds} pipelines, each as the config of {model} says: max_steps = {steps}.",
@@ -175,7 +175,7 @@ def calibrate(
         )
         of_folds = train_held_out(nlp, trained, folds, component, gpu_id)
         of_folds = track(of_folds, "Training folds", folds, console=Console(stderr=True))
-    trained_on = [eg.text for eg in trained] if train is not None else None
+    trained_on = None if trained is None else [eg.text for eg in trained]
     stated = trained_on, held_out, count_dev
     targets = Targets(recall, ents_precision, set_coverage, confidence_level, by_label, *stated)
     with plain_warnings():
@@ -196,16 +196,24 @@ def calibrate(
     pipe.cfg["guarantees"] = fitted.cfg["guarantees"]
     with atomic_write(target) as folder:
         nlp.to_disk(folder)
+    _print_measures(result, f_beta)
+    typer.echo(calibration_of(pipe))
+    if f_beta is not None:
+        typer.echo(f"F-score threshold: {result['f_score_threshold']:.2f}")
+    if result["guarantees"]:
+        _print_guarantees(result["guarantees"], next(iter(pipe.cfg["guarantees"].values())))
+    typer.echo(f"Pipeline: {target}")
+
+
+def _print_measures(result: dict[str, Any], f_beta: float | None) -> None:
     columns = {"uncalibrated": "uncalibrated", "as it was": "before", "now": "after"}
     if result["before"] is result["uncalibrated"]:
         del columns["as it was"]
-    table = Table("")
-    for name in columns:
-        table.add_column(name, justify="right")
-    measures = [("ECE", "ece"), ("by chance", "ece_by_chance"), ("Brier", "brier")]
+    table = Table("", *(Column(name, justify="right") for name in columns))
+    measures = {"ECE": "ece", "by chance": "ece_by_chance", "Brier": "brier"}
     if f_beta is not None:
-        measures += [("precision", "precision"), ("recall", "recall"), (f"F{f_beta:g}", "f_beta")]
-    for name, key in measures:
+        measures |= {"precision": "precision", "recall": "recall", f"F{f_beta:g}": "f_beta"}
+    for name, key in measures.items():
         scores = (result[each][key] for each in columns.values())
         table.add_row(name, *("none" if x is None else f"{x:.4f}" for x in scores))
     print_table(table)
@@ -219,47 +227,40 @@ def calibrate(
         f"{result['platt_slope']:.3f}, intercept {result['platt_intercept']:.3f}, ceiling "
         f"{result['platt_ceiling']:.4f}"
     )
-    typer.echo(calibration_of(pipe))
-    if f_beta is not None:
-        typer.echo(f"F-score threshold: {result['f_score_threshold']:.2f}")
-    if result["guarantees"]:
-        print_table(_guarantee_table(result["guarantees"]))
-        about = next(iter(fitted.cfg["guarantees"].values()))
-        typer.echo(
-            f"Guaranteed for a document, of {about['tokens']:.0f} tokens on average, and the "
-            f"labels {', '.join(about['labels'])}"
-        )
-        if about["counts_dev"]:
-            typer.echo(
-                "Warning: documents that chose the weights count. The guarantee is too good.",
-                err=True,
-            )
-        if repeated := about["texts"] - about["different_texts"]:
-            typer.echo(
-                f"Warning: {repeated} of the {about['texts']} documents for guarantees are "
-                "repetitions. If they are copies of a file, and not new documents with the same "
-                "text, leave them out: they prove less.",
-                err=True,
-            )
-    typer.echo(f"Pipeline: {target}")
 
 
-def _guarantee_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(Column("guarantee", no_wrap=True))
-    for title in ("confidence", "docs", "threshold", "errors, p95", "cost"):
-        table.add_column(title, justify="right")
+def _print_guarantees(rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
+    """Print the rows of `fit_guarantees`, and what one of the guarantees is about."""
+    titles = ("confidence", "docs", "threshold", "errors, p95", "cost")
+    table = Table(
+        Column("guarantee", no_wrap=True), *(Column(title, justify="right") for title in titles)
+    )
     for row in rows:
         what = row["kind"] if row["label"] is None else f"{row['kind']} of {row['label']}"
         tried = "few documents"
         if row["on_halves"] is not None:
             tried = f"{row['on_halves']:.1%}, {row['p95']:.1%}"
-        certain = "mean" if row["confidence_level"] is None else f"{row['confidence_level']:.3g}"
         table.add_row(
             f"{what}: {row['level']:.3g}",
-            certain,
+            "mean" if row["confidence_level"] is None else f"{row['confidence_level']:.3g}",
             f"{row['documents']}",
             f"{row['threshold']:.3g}",
             tried,
             COSTS[row["kind"]].format(row["cost"]),
         )
-    return table
+    print_table(table)
+    typer.echo(
+        f"Guaranteed for a document, of {about['tokens']:.0f} tokens on average, and the "
+        f"labels {', '.join(about['labels'])}"
+    )
+    if about["counts_dev"]:
+        typer.echo(
+            "Warning: documents that chose the weights count. The guarantee is too good.", err=True
+        )
+    if repeated := about["texts"] - about["different_texts"]:
+        typer.echo(
+            f"Warning: {repeated} of the {about['texts']} documents for guarantees are "
+            "repetitions. If they are copies of a file, and not new documents with the same "
+            "text, leave them out: they prove less.",
+            err=True,
+        )

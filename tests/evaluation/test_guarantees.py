@@ -57,6 +57,17 @@ def drawn(nlp: Language, n: int, seed: int) -> list[Example]:
     return make_examples(nlp, sentences)
 
 
+def predicted(nlp: Language, examples: list[Example]) -> list[Example]:
+    """The examples, annotated by the whole pipeline."""
+    for eg in examples:
+        eg.predicted = nlp(eg.text)
+    return examples
+
+
+def keys(spans: Any) -> list[tuple[int, int, str]]:
+    return [(span.start_char, span.end_char, span.label_) for span in spans]
+
+
 @pytest.fixture(scope="module")
 def model(shared: Any) -> Path:
     def make() -> Language:
@@ -132,13 +143,9 @@ def test_candidates_have_the_guaranteed_recall(
         shares = []
         candidates = 0
         for doc, eg in zip(docs, examples):
-            found = {(s.start_char, s.end_char, s.label_) for s in doc.spans["sc"]}
+            found = keys(doc.spans["sc"])
             candidates += sum(label in (None, each) for *_, each in found)
-            wanted = [
-                (e.start_char, e.end_char, e.label_)
-                for e in eg.reference.ents
-                if label in (None, e.label_)
-            ]
+            wanted = [ent for ent in keys(eg.reference.ents) if label in (None, ent[2])]
             if wanted:
                 shares.append(sum(ent not in found for ent in wanted) / len(wanted))
         assert np.mean(shares) == pytest.approx(
@@ -181,8 +188,8 @@ def test_found_entities_have_the_guaranteed_precision(nlp: Language) -> None:
     ner.threshold, ner.thresholds = 0.0, {}
     documents, gold = [], 0
     for doc, eg in zip(nlp.pipe([eg.predicted.copy() for eg in examples]), examples):
-        wanted = {(e.start, e.end, e.label_) for e in eg.reference.ents}
-        correct = [(e.start, e.end, e.label_) in wanted for e in doc.ents]
+        wanted = keys(eg.reference.ents)
+        correct = [ent in wanted for ent in keys(doc.ents)]
         documents.append((np.array([e._.confidence for e in doc.ents]), np.array(correct, bool)))
         gold += len(wanted)
     by_threshold = [{t: correct[p >= t] for t in GRID} for p, correct in documents]
@@ -215,8 +222,7 @@ def test_guarantee_precision_with_max_expected_f_decodes_at_each_threshold() -> 
     fit_guarantees(nlp, "crf_ner", examples * 11, Targets(precision=0.9))
     shares = []
     for eg in examples:
-        gold = {(e.start_char, e.end_char) for e in eg.reference.ents}
-        found = [(e.start_char, e.end_char) in gold for e in nlp(eg.text).ents]
+        found = [ent in keys(eg.reference.ents) for ent in keys(nlp(eg.text).ents)]
         shares += [np.mean(found)] if found else []
     assert np.mean(shares) >= 0.9
 
@@ -232,9 +238,8 @@ def test_prediction_sets_have_the_guaranteed_coverage(nlp: Language) -> None:
     ranked = ner.nbest(docs, 200)
     gold = []
     for eg, of_doc in zip(examples, ranked):
-        wanted = [(e.start, e.end, e.label_) for e in eg.reference.ents]
-        found = [[(e.start, e.end, e.label_) for e in each.ents] for each in of_doc]
-        gold.append(of_doc[found.index(wanted)].probability)
+        found = [keys(each.ents) for each in of_doc]
+        gold.append(of_doc[found.index(keys(eg.reference.ents))].probability)
     for level in (0.5, 0.9):
         (row,) = fit_guarantees(nlp, "crf_ner", [*examples, *unknown], Targets(set_coverage=level))
         assert row["documents"] == 100
@@ -361,11 +366,11 @@ def test_guarantee_with_disabled_label_is_about_the_other_labels(nlp: Language) 
     assert rows[0]["documents"] == len(documents) < rows[1]["documents"] == len(examples)
     assert [*guarantees(nlp)] == ["recall", "set_coverage"]
     docs = [eg.predicted for eg in examples]
-    wanted = [[e for e in eg.reference.ents if e.label_ == "LOC"] for eg in examples]
     exact = []
-    for ents, of_doc in zip(wanted, ner.nbest(docs, 200)):
-        found = {tuple((e.start, e.end) for e in each.ents): each.probability for each in of_doc}
-        exact.append(found.get(tuple((e.start, e.end) for e in ents), 0.0))
+    for eg, of_doc in zip(examples, ner.nbest(docs, 200)):
+        found = {tuple(keys(each.ents)): each.probability for each in of_doc}
+        wanted = tuple(ent for ent in keys(eg.reference.ents) if ent[2] == "LOC")
+        exact.append(found.get(wanted, 0.0))
     threshold = coverage_threshold(np.array(exact), 0.5)
     assert rows[1]["threshold"] == pytest.approx(threshold, rel=2e-6)
     annotated = [Example(doc, eg.reference) for doc, eg in zip(nlp.pipe(docs), examples)]
@@ -701,10 +706,8 @@ def test_guarantee_recall_holds_for_probabilities_rounded_to_1(nlp: Language) ->
     shares = []
     for eg in examples:
         doc = nlp(eg.text)
-        found = {(span.start_char, span.end_char, span.label_) for span in doc.spans["sc"]}
-        gold = [(ent.start_char, ent.end_char, ent.label_) for ent in eg.reference.ents]
-        if gold:
-            shares.append(np.mean([ent in found for ent in gold]))
+        found, gold = keys(doc.spans["sc"]), keys(eg.reference.ents)
+        shares += [np.mean([ent in found for ent in gold])] if gold else []
     assert np.mean(shares) >= 0.3 and row["cost"] > 0
 
 
@@ -727,9 +730,7 @@ def test_evaluate_candidates_replaced_by_other_component_warns(
     if "recall" in asked:
         with pytest.raises(InputError, match="spans_key: expected a key of its own, got 'sc'"):
             guarantees(nlp)
-    examples = drawn(nlp, 20, 24)
-    for eg in examples:
-        eg.predicted = nlp(eg.text)
+    examples = predicted(nlp, drawn(nlp, 20, 24))
     with pytest.warns(UserWarning, match="expected a key of its own"):
         assert evaluate(examples, nlp=nlp, resamples=2)["coverage"] is None
 
@@ -787,25 +788,18 @@ def test_a_failed_guarantee_or_calibration_changes_nothing_and_one_without_drops
 def test_evaluate_coverage_matches_direct_calculation(nlp: Language, by_label: bool) -> None:
     asked = Targets(recall=0.9, precision=0.5, set_coverage=0.7, by_label=by_label)
     fit_guarantees(nlp, "crf_ner", drawn(nlp, 150, 12), asked)
-    examples = drawn(nlp, 60, 13)
-    for eg in examples:
-        eg.predicted = nlp(eg.text)
+    examples = predicted(nlp, drawn(nlp, 60, 13))
     partly = drawn(nlp, 2, 14)
     partly[0].reference.set_ents([], missing=[partly[0].reference[:]])
     of_one_label = partly[1].reference
     of_one_label.ents = []
     of_one_label.spans["annotated_labels"] = [Span(of_one_label, 0, len(of_one_label), "PER")]
-    for eg in partly:
-        eg.predicted = nlp(eg.text)
-    found = evaluate([*examples, *partly], nlp=nlp, resamples=2)["coverage"]
+    found = evaluate([*examples, *predicted(nlp, partly)], nlp=nlp, resamples=2)["coverage"]
     assert found["docs"] == 60
     given = guarantees(nlp)
     assert {kind: {**each, "found": None} for kind, each in given.items()} == {
         kind: {**each, "found": None} for kind, each in found["guarantees"].items()
     }
-
-    def keys(spans: Any) -> list[tuple[int, int, str]]:
-        return [(span.start_char, span.end_char, span.label_) for span in spans]
 
     recalls, precisions, right = [], [], []
     by_name: dict[str, list[Any]] = {"LOC": [], "PER": []}
@@ -850,9 +844,7 @@ def test_evaluate_coverage_matches_direct_calculation(nlp: Language, by_label: b
 def test_evaluate_invalid_guarantee_warns_and_is_left_out(nlp: Language) -> None:
     fit_guarantees(nlp, "crf_ner", drawn(nlp, 50, 15), Targets(recall=0.9))
     nlp.get_pipe("crf_ner").candidate_threshold = 0.5
-    examples = drawn(nlp, 20, 16)
-    for eg in examples:
-        eg.predicted = nlp(eg.text)
+    examples = predicted(nlp, drawn(nlp, 20, 16))
     with pytest.warns(UserWarning, match="got other candidate_threshold"):
         found = evaluate(examples, nlp=nlp, resamples=2)["coverage"]
     assert found["guarantees"] == {} and found["curve"][-1]["threshold"] == 0.5
@@ -866,22 +858,15 @@ def test_evaluate_guaranteed_precision_excludes_preset_entities(nlp: Language) -
     nlp = ruled(nlp, "ORG", "it")  # always wrong
     prepared = _prepared(nlp, drawn(nlp, 150, 28))
     fit_guarantees(nlp, "crf_ner", prepared, Targets(precision=0.5))
-    examples = drawn(nlp, 60, 29)
-    for eg in examples:
-        eg.predicted = nlp(eg.text)
+    examples = predicted(nlp, drawn(nlp, 60, 29))
     found = evaluate(examples, nlp=nlp, resamples=2)["coverage"]["guarantees"]
     shares = []
     for eg in examples:
-        gold = {(e.start, e.end, e.label_) for e in eg.reference.ents}
-        added = [(e.start, e.end, e.label_) for e in eg.predicted.ents if e.label_ != "ORG"]
-        shares += [np.mean([ent in gold for ent in added])] if added else []
+        added = [ent for ent in keys(eg.predicted.ents) if ent[2] != "ORG"]
+        shares += [np.mean([ent in keys(eg.reference.ents) for ent in added])] if added else []
     assert found["precision"]["found"] == pytest.approx(np.mean(shares)) and np.mean(shares) >= 0.5
-    fit_guarantees(
-        nlp,
-        "crf_ner",
-        [eg for eg in prepared if "it" not in eg.text],
-        Targets(set_coverage=0.1),
-    )
+    without = [eg for eg in prepared if "it" not in eg.text]
+    fit_guarantees(nlp, "crf_ner", without, Targets(set_coverage=0.1))
     # What the ruler had set is not known any more.
     found = evaluate(examples, nlp=nlp, resamples=2)["coverage"]["guarantees"]
     assert found["set_coverage"]["found"] is None
@@ -916,9 +901,9 @@ def test_guarantee_precision_counts_entities_of_one_recognizer() -> None:
 def test_evaluate_labeling_with_extra_entities_is_wrong(nlp: Language) -> None:
     fit_guarantees(nlp, "crf_ner", drawn(nlp, 20, 36), Targets(set_coverage=0.5))
     anna, bonn = (0, 4, "PER"), (9, 13, "LOC")
-    examples = make_examples(nlp, [("Anna saw Bonn", [anna]), ("Anna saw Bonn", [anna, bonn])])
-    for eg in examples:
-        eg.predicted = nlp(eg.text)
+    examples = predicted(
+        nlp, make_examples(nlp, [("Anna saw Bonn", [anna]), ("Anna saw Bonn", [anna, bonn])])
+    )
     ner: Any = nlp.get_pipe("crf_ner")
     ner.prediction_sets = lambda docs: [
         [SimpleNamespace(ents=[doc.char_span(*span) for span in (anna, bonn)])] for doc in docs
