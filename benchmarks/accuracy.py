@@ -28,7 +28,7 @@ def main(
     folder: common.Folder,
     out: common.Out,
     corpora: Annotated[str, typer.Option(help="Comma-separated names.")] = common.CORPORA,
-    only: Annotated[str, typer.Option(help="Only systems whose name contains this.")] = "",
+    only: common.Only = "",
     steps: common.Steps = 200,
     seeds: common.Seeds = "0,1,2",
     evaluate_every: Annotated[
@@ -38,7 +38,7 @@ def main(
             "last model. Not for flair."
         ),
     ] = 0,
-    peers: Annotated[Path, typer.Option(help="Environments of the peers.")] = ENVIRONMENTS,
+    peers: common.Peers = ENVIRONMENTS,
     transformer: common.Transformer = common.MINILM,
     gpu_id: common.Gpu = -1,
 ) -> None:

@@ -35,8 +35,7 @@ def main(
     strategies: Annotated[
         str, typer.Option(help=f"Comma-separated; {SPANS}: questions about spans.")
     ] = ",".join((*STRATEGIES, SPANS)),
-    config: Annotated[Path, typer.Option(help="Config of the pipelines.")] = common.CONFIGS
-    / "char.cfg",
+    config: common.ConfigFile = common.CONFIGS / "char.cfg",
     transformer: common.Transformer = common.MINILM,
     seeds: common.Seeds = "0",
     gpu_id: common.Gpu = -1,

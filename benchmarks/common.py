@@ -41,6 +41,7 @@ from spacy_crf_ner.input_error import InputError
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = ROOT / "configs"
+SAMPLE = ROOT / "assets" / "sample_en"
 MINILM = str(ROOT / "assets" / "minilm")
 CORPORA = "wnut17,gmb,wikigold,re3d,anem"
 TRANSFORMER = "components.ner.model.tok2vec.*.transformer"  # of transformer.cfg
@@ -56,6 +57,10 @@ Seeds = Annotated[str, typer.Option(help="Comma-separated seeds; a run for each.
 Steps = Annotated[int, typer.Option(min=1, help="Training steps of every run.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Rounds; figures are medians.")]
 Transformer = Annotated[str, typer.Option(help="Local folder or hub name.")]
+Only = Annotated[str, typer.Option(help="Only those whose name contains this.")]
+ConfigFile = Annotated[Path, typer.Option(help="Config of the pipelines.")]
+CorpusFolder = Annotated[Path, typer.Option(help="Folder with train, dev and test.")]
+Peers = Annotated[Path, typer.Option(help="Environments of the peers.")]
 Gpu = Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")]
 
 
@@ -250,7 +255,7 @@ def write_docs(docs: Sequence[Doc], path: Path) -> None:
 
 def sample_texts(n: int, sentences: int) -> list[str]:
     """Make texts from the sentences of the sample corpus, repeated if it is too short."""
-    path = ROOT / "assets" / "sample_en" / "train.txt"
+    path = SAMPLE / "train.txt"
     again = cycle([doc.text for doc in data.read_inline(path, spacy.blank("en"))])
     return [" ".join(islice(again, sentences)) for _ in range(n)]
 
@@ -412,7 +417,7 @@ def trained_a_little(
 def some_examples(nlp: Language, corpus: Path | None = None) -> list[Example]:
     """Read the sample corpus, or 500 random docs of another one."""
     if corpus is None:
-        path = ROOT / "assets" / "sample_en" / "train.txt"
+        path = SAMPLE / "train.txt"
         return [Example(nlp.make_doc(doc.text), doc) for doc in data.read_inline(path, nlp)]
     examples = list(Corpus(corpus)(nlp))
     return random.Random(0).sample(examples, min(500, len(examples)))

@@ -56,7 +56,7 @@ def main(
     corpora: Annotated[str, typer.Option(help="Comma-separated names.")] = "gmb,wikigold,re3d",
     pool: Annotated[str, typer.Option(help="Corpora with more texts.")] = common.CORPORA,
     students: Annotated[str, typer.Option(help="Names of configs.")] = "cnn,char",
-    only: Annotated[str, typer.Option(help="Only conditions that contain this.")] = "",
+    only: common.Only = "",
     steps: common.Steps = 1000,
     seeds: common.Seeds = "0,1,2",
     weight: Annotated[float, typer.Option(help="Of the teacher.")] = 0.5,

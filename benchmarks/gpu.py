@@ -149,34 +149,38 @@ def prediction(start: Start, corpus: Path, transformer: str, sizes: Sizes) -> It
     yield from skipped
     for _, process in ready:
         process.ask("updates", sizes.batches[0], sizes.updates)
+    measured = {
+        f"{system.name}: {name}": (system.name, name, process, dtype)
+        for system, process in ready
+        for name, dtype in DTYPES[system.name].items()
+    }
     for of in ("sentences", "ten sentences", "2,000 words"):
         words = sum(len(nlp.make_doc(text)) for text in sets[of])
-        best: dict[str, int] = {}
-
-        def act(
-            key: str, process: Any, dtype: Any, is_first: bool, texts=texts, best=best
-        ) -> float:
-            process.ask("use_dtype", dtype)
-            if is_first:
-                best[key] = best_size(process, sets[of])
-            return float(process.ask("seconds", sets[of], best[key]))
-
-        measured = {
-            f"{system.name}: {name}": (system.name, name, process, dtype)
-            for system, process in ready
-            for name, dtype in DTYPES[system.name].items()
+        sizes_of: dict[str, int] = {}
+        acts = {
+            key: partial(_predicted, sets[of], sizes_of, key, process, dtype)
+            for key, (_, _, process, dtype) in measured.items()
         }
-        acts = {key: partial(act, key, *each[2:]) for key, each in measured.items()}
         failed: dict[str, str] = {}
         found = in_turns(acts, ROUNDS, failed)
-        for key, (system_name, name, process, _) in measured.items():
-            line = {"system": system_name, "dtype": name, "documents": of}
+        for key, (name, dtype_name, process, _) in measured.items():
+            line = {"system": name, "dtype": dtype_name, "documents": of}
             if key in failed:
                 yield {**line, "failed": failed[key]}
                 continue
             line |= spread([words / seconds for seconds in found[key]])
-            line["batch_size"] = best[key]
+            line["batch_size"] = sizes_of[key]
             yield {**line, "peak_mb": round(process.ask("peak_mb"))}
+
+
+def _predicted(
+    texts: list[str], sizes: dict[str, int], key: str, process: Any, dtype: Any, is_first: bool
+) -> float:
+    """Return the seconds of a prediction; the first round chooses the batch size."""
+    process.ask("use_dtype", dtype)
+    if is_first:
+        sizes[key] = best_size(process, texts)
+    return float(process.ask("seconds", texts, sizes[key]))
 
 
 def parts(start: Start, corpus: Path, transformer: str, sizes: Sizes) -> Iterator[Line]:
@@ -297,9 +301,7 @@ def random_transformer(folder: Path, corpus: Path, settings: dict[str, int]) -> 
 
 def main(
     out: Annotated[Path, typer.Argument(help="Output folder.")],
-    corpus: Annotated[Path, typer.Option(help="Folder with train, dev and test.")] = common.ROOT
-    / "assets"
-    / "sample_en",
+    corpus: common.CorpusFolder = common.SAMPLE,
     transformer: Annotated[
         str, typer.Option(help="Folder; without one, MiniLM's shape with random weights.")
     ] = "",

@@ -1,7 +1,6 @@
 """How many corrupted entities `review` ranks first: docs/annotation.md."""
 
 import random
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,8 +20,7 @@ def main(
     steps: common.Steps = 300,
     folds: Annotated[int, typer.Option(help="As for `review`.")] = 5,
     share: Annotated[float, typer.Option(help="Share of the entities that is corrupted.")] = 0.05,
-    config: Annotated[Path, typer.Option(help="Config of the pipelines.")] = common.CONFIGS
-    / "char.cfg",
+    config: common.ConfigFile = common.CONFIGS / "char.cfg",
     transformer: common.Transformer = common.MINILM,
     seeds: common.Seeds = "0",
     gpu_id: common.Gpu = -1,

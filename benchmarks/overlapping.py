@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import srsly
 import typer
-from spacy.pipeline.spancat import DEFAULT_SPANCAT_MODEL, DEFAULT_SPANCAT_SINGLELABEL_MODEL
+from spacy.pipeline.spancat import DEFAULT_SPANCAT_MODEL
 from spacy.tokens import Doc, Span
 from spacy.util import load_config
 from spacy.vocab import Vocab
@@ -26,18 +26,11 @@ COVERED = 0.99  # of the gold spans of train: spancat sees no longer spans
 SYSTEMS = (
     System("crf_ner, 3 layers", "spacy_pipeline", "layers_3"),
     System("crf_ner, 3 layers, f_score", "spacy_pipeline", "layers_3"),
-    System("crf_ner, 2 layers", "spacy_pipeline", "layers_2"),
-    System("crf_ner, 1 layer", "spacy_pipeline", "layers_1"),
     System("spaCy spancat", "spacy_pipeline", "spancat"),
-    System("spaCy single-label spancat", "spacy_pipeline", "spancat_singlelabel"),
     System("EDS-NLP ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
 )
 CONFIG = common.CONFIGS / "transformer.cfg"
 SPANCAT = common.CONFIGS / "spacy_ner.cfg"  # spancat replaces its `ner`
-SPANCATS = {
-    "spancat": DEFAULT_SPANCAT_MODEL,
-    "spancat_singlelabel": DEFAULT_SPANCAT_SINGLELABEL_MODEL,
-}
 THRESHOLDS = {  # to choose from on dev
     "spaCy spancat": (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
     "crf_ner, 3 layers, f_score": (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4),
@@ -49,11 +42,11 @@ MEASURES = ("train_seconds", "train_peak_mb", "words_per_second", "predict_peak_
 def main(
     folder: Annotated[Path, typer.Argument(help="Folder with train.jsonl, dev.jsonl, test.jsonl.")],
     out: common.Out,
-    only: Annotated[str, typer.Option(help="Only systems whose name contains this.")] = "",
+    only: common.Only = "",
     steps: common.Steps = 200,
     seeds: common.Seeds = "0,1,2",
     threads: Annotated[int, typer.Option(help="Threads of each system.")] = 2,
-    peers: Annotated[Path, typer.Option(help="Environments of the peers.")] = ENVIRONMENTS,
+    peers: common.Peers = ENVIRONMENTS,
     transformer: common.Transformer = common.MINILM,
 ) -> None:
     """Compare test scores on overlapping spans: same transformer, batches, steps, tokens, scorer.
@@ -93,7 +86,7 @@ def config(model: str, corpus: Path) -> Any:
         config = load_config(CONFIG, overrides={**overrides, "corpora.dev.limit": 1})
         without_calibration(config)  # dev is one doc: the last model does not depend on it
         return config
-    if model not in SPANCATS:
+    if model != "spancat":
         return load_config(CONFIG)
     config = load_config(SPANCAT, overrides={"corpora.dev.limit": 1})
     tok2vec = config["components"].pop("ner")["model"]["tok2vec"]
@@ -101,7 +94,7 @@ def config(model: str, corpus: Path) -> Any:
     config["components"][model] = {
         "factory": model,
         "spans_key": KEY,
-        "model": {**SPANCATS[model], "tok2vec": tok2vec},
+        "model": {**DEFAULT_SPANCAT_MODEL, "tok2vec": tok2vec},
         "suggester": {
             "@misc": "spacy.ngram_range_suggester.v1",
             "min_size": 1,

@@ -52,10 +52,8 @@ CNNS = ("cnn", "spacy_cnn")
 
 def main(
     out: common.Out,
-    corpus: Annotated[Path, typer.Option(help="Folder with train, dev and test.")] = common.ROOT
-    / "assets"
-    / "sample_en",
-    peers: Annotated[Path, typer.Option(help="Environments of the peers.")] = ENVIRONMENTS,
+    corpus: common.CorpusFolder = common.SAMPLE,
+    peers: common.Peers = ENVIRONMENTS,
     transformer: common.Transformer = common.MINILM,
     steps: common.Steps = 200,
     rounds: common.Rounds = 7,
@@ -63,7 +61,7 @@ def main(
         float, typer.Option(help="Share of the documents; 1 for published numbers.")
     ] = 1.0,
     threads: Annotated[int, typer.Option(help="Threads of each system.")] = 2,
-    only: Annotated[str, typer.Option(help="Only systems whose name contains this.")] = "",
+    only: common.Only = "",
 ) -> None:
     """Compare words per second, peak memory and F1 of crf_ner and others on one transformer.
 

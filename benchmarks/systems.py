@@ -32,7 +32,6 @@ RATES = {
     "edsnlp": 8e-4,
     "edsnlp_text_cnn": 8e-4,
     "spancat": 2e-4,
-    "spancat_singlelabel": 2e-4,
 }
 
 Entities = set[tuple[int, int, int, str]]  # document, characters, label

@@ -3,7 +3,6 @@
 import statistics
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,12 +15,10 @@ SPACY = "spaCy ner, float32"
 
 def main(
     out: common.Out,
-    corpus: Annotated[Path, typer.Option(help="Folder with train, dev and test.")] = common.ROOT
-    / "assets"
-    / "sample_en",
+    corpus: common.CorpusFolder = common.SAMPLE,
     transformer: common.Transformer = common.MINILM,
-    peers: Annotated[Path, typer.Option(help="Environments of the peers.")] = ENVIRONMENTS,
-    only: Annotated[str, typer.Option(help="Only systems whose name contains this.")] = "",
+    peers: common.Peers = ENVIRONMENTS,
+    only: common.Only = "",
     words: Annotated[int, typer.Option(help="Words of a batch, with padding.")] = 1000,
     batches: Annotated[int, typer.Option(help="Batches of a measure.")] = 12,
     rounds: common.Rounds = 5,
