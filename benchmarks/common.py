@@ -229,7 +229,8 @@ def converted(source: Path, out: Path) -> Path:
                     shutil.copy(source / f"{part}.spacy", folder)
             else:
                 split = data.Split(by="sentences")  # as in docs/benchmarks.md
-                data.convert(source, folder, data.ConvertOptions(split=split), nlp=spacy.blank("en"))
+                options = data.ConvertOptions(split=split)
+                data.convert(source, folder, options, nlp=spacy.blank("en"))
         check_same(out, {f"corpus {folder.name}": source})
     nlp = spacy.blank("en")
     for part in data.SPLITS:
