@@ -120,13 +120,13 @@ class Case(NamedTuple):
 
     def corpus(self) -> Corpus:
         train, dev = clean()
-        if self.place is None and self.counts:
+        if self.place is None and self.counts:  # no entities in dev
             dev = []
-        # Numbers that count the docs of each part are not one document.
-        numbered = [[of(doc, str(i)) for i, doc in enumerate(docs)] for docs in (train, dev)]
-        return numbered[0] + [d.copy() for d in self.train], numbered[1] + [
-            d.copy() for d in self.dev
-        ]
+        for docs, more in ((train, self.train), (dev, self.dev)):
+            for i, doc in enumerate(docs):
+                of(doc, str(i))  # numbers that count the docs of a part are not one document
+            docs += [doc.copy() for doc in more]
+        return train, dev
 
 
 CASES = {

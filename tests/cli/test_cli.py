@@ -248,29 +248,6 @@ def test_visualize_model_folder_not_utf_8_writes_page(trained: Language, tmp_pat
     assert "/m? on " in page.read_text("utf-8")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "command, written",
-    [
-        (["report", "MODEL", "GOLD.spacy", "OUT"], ["report.html", "report.json", "report.md"]),
-        (["explain", "MODEL", "Tim Cook visited Hanoi.", "--html", "OUT/t.html"], ["t.html"]),
-        (["init-config", "OUT/config.cfg", "--cnn"], ["config.cfg"]),
-    ],
-)
-def test_commands_run_as_module_write_files(
-    command: list[str], written: list[str], trained: Language, tmp_path: Path
-) -> None:
-    trained.to_disk(tmp_path / "MODEL")
-    DocBin(docs=[trained("Tim Cook visited Hanoi.")]).to_disk(tmp_path / "GOLD.spacy")
-    arguments = [
-        str(tmp_path / part) if part.startswith(("MODEL", "GOLD", "OUT")) else part
-        for part in command
-    ]
-    result = run("-m", "spacy_crf_ner", *arguments)
-    assert result.returncode == 0, result.stderr
-    assert sorted(path.name for path in (tmp_path / "OUT").iterdir()) == written
-
-
 @pytest.mark.parametrize(
     "command", [["visualize", "MODEL", "GOLD"], ["explain", "MODEL", "text", "--html"]]
 )

@@ -22,15 +22,6 @@ def test_docs_without_tokens_are_skipped_and_counted(
     assert "1 docs without tokens" in capsys.readouterr().err
 
 
-def test_read_examples_damaged_doc_raises_with_file_and_number(tmp_path: Path) -> None:
-    nlp = spacy.blank("en")
-    packed = DocBin(docs=[Doc(nlp.vocab, ["Hanoi"]), Doc(nlp.vocab, ["unheard-of"])])
-    packed.strings.remove("unheard-of")
-    packed.to_disk(tmp_path / "dev.spacy")
-    with pytest.raises(InputError, match=r"dev\.spacy, doc 2: expected spaCy's binary format"):
-        read_examples(spacy.blank("en"), tmp_path / "dev.spacy")
-
-
 def test_read_examples_skips_hidden_files_like_spacy_corpus(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     for name in ("dev.spacy", ".dev.spacy", ".ipynb_checkpoints/dev.spacy", "more/dev.spacy"):

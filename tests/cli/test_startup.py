@@ -15,6 +15,7 @@ from spacy_crf_ner.training.init_config import PURPOSES
 
 ONNX = '[components.ner]\nfactory = "crf_ner"\n[components.ner.model]\n'
 ONNX += '@architectures = "spacy-crf-ner.OnnxNetwork.v1"\n'
+OTHER = "[components.t.model]\n"
 
 
 @pytest.mark.parametrize(
@@ -68,17 +69,9 @@ def test_default_of_train_distributed_is_that_of_the_function():
         (ONNX, None, True),
         (ONNX, "int8", False),
         (ONNX.replace("OnnxNetwork", "BiLSTMCRF"), None, False),
-        (
-            ONNX + '[components.t.model]\n@architectures = "spacy-crf-ner.RNNEncoder.v1"',
-            None,
-            False,
-        ),
-        (ONNX + '[components.t]\nfactory = "theirs"', None, False),
-        (
-            ONNX + '[components.t.model]\n@architectures = "spacy.TorchBiLSTMEncoder.v1"',
-            None,
-            False,
-        ),
+        (ONNX + OTHER + '@architectures = "spacy-crf-ner.RNNEncoder.v1"', None, False),
+        (ONNX + OTHER + '@architectures = "spacy.TorchBiLSTMEncoder.v1"', None, False),
+        (ONNX + OTHER + 'factory = "theirs"', None, False),
         (None, None, False),
     ],
 )
