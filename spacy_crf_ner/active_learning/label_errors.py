@@ -21,7 +21,7 @@ from ..docbin import without_annotation
 from ..evaluation.calibration import calibrate
 from ..evaluation.error_analysis import errors, missed_probabilities
 from ..evaluation.labels import check_shared_label
-from ..evaluation.matching import Entity, Match, collect_entities, match_entities
+from ..evaluation.matching import Entity, collect_entities, match_entities
 from ..input_error import InputError
 from ..pipeline.annotated_labels import annotated_labels
 from ..pipeline.calibration import log_likelihoods_of
@@ -251,7 +251,11 @@ def _compare(
         )
     docs = collect_entities(examples)
     matches = [match_entities(doc.gold, doc.predicted) for doc in docs]
-    known = _gold_probabilities(nlp, name, examples, matches)
+    wrong = [
+        [(g, None) for g, p in of_doc if g and (p is None or p[:3] != g[:3])] for of_doc in matches
+    ]
+    known = missed_probabilities(nlp, name, [eg.predicted for eg in examples], wrong)
+    assert known is not None  # no other component sets entities
     listed: list[dict[str, Any]] = errors(docs, matches, known)["list"]
     ratios = _log_likelihood_ratios(recognizer(nlp, name), examples, listed)
     findings = []
@@ -272,18 +276,6 @@ def _examples(nlp: Language, gold: Sequence[Doc]) -> list[Example]:
         own = Doc(nlp.vocab).from_bytes(doc.to_bytes())
         examples.append(Example(without_annotation(doc, nlp.vocab), own))
     return examples
-
-
-def _gold_probabilities(
-    nlp: Language, name: str, examples: Sequence[Example], matches: Sequence[Sequence[Match]]
-) -> list[dict[Entity, float]]:
-    """Compute the probabilities of the gold entities that are not predicted."""
-    wrong = [
-        [(g, None) for g, p in of_doc if g and (p is None or p[:3] != g[:3])] for of_doc in matches
-    ]
-    found = missed_probabilities(nlp, name, [eg.predicted for eg in examples], wrong)
-    assert found is not None  # no other component sets entities
-    return found
 
 
 def _log_likelihood_ratios(
@@ -321,13 +313,11 @@ def _known(gold: Doc, labels: Sequence[str]) -> Doc:
 def _replaced(gold: Doc, finding: dict[str, Any]) -> Doc:
     """Copy gold, with the predicted entity in place of those that it overlaps."""
     gold = gold.copy()
-    spans = list(filter(None, [_span(gold, finding["predicted"])]))
     start, end = finding["offset"], finding["offset"] + len(finding["text"])
     old = [ent for ent in gold.ents if ent.start_char < end and start < ent.end_char]
-    outside = {t for ent in old for t in range(ent.start, ent.end)}
-    outside -= {t for span in spans for t in range(span.start, span.end)}
-    tokens = [gold[t : t + 1] for t in sorted(outside)]
-    gold.set_ents(spans, outside=tokens, default="unmodified")
+    gold.set_ents([], outside=old, default="unmodified")
+    if span := _span(gold, finding["predicted"]):
+        gold.set_ents([span], default="unmodified")
     return gold
 
 
