@@ -85,14 +85,16 @@ def test_find_docbins_follows_same_links_as_spacy(file: Path, tmp_path: Path) ->
     assert total == len(list(docs)) == 4
 
 
-def test_read_docbin_of_doc_with_missing_strings_raises(file: Path) -> None:
-    packed = DocBin(docs=[Doc(VOCAB, words=["Ems"]), Doc(VOCAB, words=["unheard-of"])])
+@pytest.mark.parametrize("word, tag", [("unheard-of", "O"), ("Ems", "B-unheard-of")])
+def test_read_docbin_of_doc_with_missing_strings_raises(word: str, tag: str, file: Path) -> None:
+    docs = [Doc(VOCAB, words=["Ems"]), Doc(VOCAB, words=[word], ents=[tag])]
+    packed = DocBin(docs=docs)
     packed.strings.remove("unheard-of")
     packed.to_disk(file)
-    _, docs = read_docbin(file, spacy.blank("en").vocab)
-    assert next(docs).text == "Ems "
+    _, read = read_docbin(file, spacy.blank("en").vocab)
+    assert next(read).text == "Ems "
     with pytest.raises(InputError, match=r"train\.spacy, doc 2: expected spaCy's binary format"):
-        next(docs)
+        next(read)
 
 
 def test_find_encoders_once_prevents_repeated_searches(monkeypatch: pytest.MonkeyPatch) -> None:

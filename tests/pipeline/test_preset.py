@@ -408,16 +408,6 @@ MANY: list[dict[str, Any]] = [
 ]
 
 
-def test_every_token_is_annotated_after_prediction(learned: Language) -> None:
-    for given_ in MANY:
-        doc = learned(doc_of(learned, **given_))
-        inside = {t for start, end, _ in found(doc) for t in range(start, end)}
-        blocked = {t for start, end in given_.get("blocked", []) for t in range(start, end)}
-        for token in doc:
-            assert token.ent_iob == 2 or token.i in inside | blocked
-            assert token.ent_iob != 2 or token.i not in inside
-
-
 def test_a_second_run_changes_nothing(learned: Language) -> None:
     for given_ in MANY:
         doc = learned(doc_of(learned, **given_))
@@ -436,17 +426,6 @@ def test_a_pipe_of_annotated_docs_equals_calls(trained: Language, batch_size: in
 
 
 # Confidence
-
-
-def test_predicted_entities_have_confidence_and_preset_ones_none(learned: Language) -> None:
-    for given_ in MANY:
-        doc = learned(doc_of(learned, **given_))
-        kept = {tuple(ent[:3]) for ent in given_.get("ents", [])}
-        for ent in doc.ents:
-            if (ent.start, ent.end, ent.label_) in kept:
-                assert ent._.confidence is None
-            else:
-                assert 0.0 <= ent._.confidence <= 1.0
 
 
 @pytest.mark.parametrize("how", ["bytes", "DocBin", "disk"])
