@@ -363,14 +363,6 @@ def test_overwrite_ignores_preset_entities(preset: helpers.Span, learned: Langua
     assert (found(doc), ents(doc)) == (found(bare), ents(bare)) and found(doc) == sorted(SPANS)
 
 
-def test_entities_respect_sentence_starts_and_whitespace(learned: Language) -> None:
-    doc = Doc(learned.vocab, words=WORDS, sent_starts=[t in (0, 2) for t in range(len(WORDS))])
-    assert all(not start < 2 < end for start, end, _ in found(learned(doc)))
-    words = ["the", "king", "of", " ", "France", " "]
-    for start, end, _ in found(learned(Doc(learned.vocab, words=words))):
-        assert words[start].strip() and words[end - 1].strip()
-
-
 def test_label_threshold_and_max_expected_f_select_spans(learned: Language) -> None:
     ner = learned.get_pipe("crf_ner")
     everything = set(found(learned(Doc(learned.vocab, words=WORDS))))

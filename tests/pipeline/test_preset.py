@@ -350,21 +350,6 @@ def test_overwrite_removes_confidence_of_replaced_entities(trained: Language) ->
     assert not doc.user_data
 
 
-def test_no_entity_crosses_a_sentence_start(learned: Language) -> None:
-    assert (2, 5, "PERSON") in found(learned(doc_of(learned)))
-    for start in (3, 4):
-        doc = learned(doc_of(learned, starts=[0, start]))
-        assert not any(begin < start < end for begin, end, _ in found(doc))
-        assert any(begin <= 3 < end for begin, end, _ in found(doc)) or (0, 1, "ORG") in found(doc)
-
-
-def test_whitespace_neither_begins_nor_ends_an_entity(learned: Language) -> None:
-    words = ["\n", *WORDS[:2], " ", *WORDS[2:5], "\t", *WORDS[5:7], "\n\n", WORDS[7], " "]
-    doc = learned(doc_of(learned, words=words))
-    assert doc.ents
-    assert not any(ent[0].is_space or ent[-1].is_space for ent in doc.ents)
-
-
 @pytest.mark.parametrize(
     "place, starts, words, message",
     [
