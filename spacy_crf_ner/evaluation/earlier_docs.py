@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from spacy.attrs import IDX, ORTH
 from spacy.language import Language
 from spacy.tokens import Doc
@@ -18,19 +19,15 @@ def as_left_by(nlp: Language, name: str, examples: Sequence[Example]) -> list[Ex
     these components.
 
     Args:
-        name: The name of the component.
         examples: Examples whose predicted docs the pipeline has annotated.
     """
     found, later = [*examples], later_names(nlp, name)
     changed: list[tuple[Doc, int]] = []
     for i, eg in enumerate(examples if later else ()):
         for fresh in Corpus("").make_examples(nlp, [eg.reference]):  # none of an empty doc
-            if _tokens(fresh.predicted) != _tokens(eg.predicted):
+            now, then = (doc.to_array([ORTH, IDX]) for doc in (eg.predicted, fresh.predicted))
+            if not np.array_equal(now, then):
                 changed.append((fresh.predicted, i))
     for doc, i in nlp.pipe(changed, as_tuples=True, disable=later):  # handlers may drop docs
         found[i] = Example(doc, examples[i].reference)
     return found
-
-
-def _tokens(doc: Doc) -> bytes:
-    return doc.to_array([ORTH, IDX]).tobytes()

@@ -132,7 +132,7 @@ def renew(nlp: Language, name: str) -> None:
 
 
 def _settings(pipe: CRFEntityRecognizer, kind: str) -> dict[str, Any]:
-    """The settings that a kind of guarantee depends on: also those that are new in this package."""
+    """The settings that a kind of guarantee depends on, also those that are new in this package."""
     others = {name for each in SETTINGS_OF if each != kind for name in SETTINGS_OF[each]}
     names = {*SETTINGS, *CALIBRATION} - IRRELEVANT - (others - {*SETTINGS_OF[kind]})
     values = {name: getattr(pipe, name) for name in sorted(names)}

@@ -22,7 +22,7 @@ def new_examples(
     held_out: bool = False,
     count_dev: bool = False,
 ) -> tuple[list[Example], list[str]]:
-    """Leave out examples of texts that the pipeline has seen in its training.
+    """Leave out examples of texts that the pipeline has seen in its training, with a warning.
 
     Args:
         trained_on: Texts of the training data, beside those that the pipeline knows.
@@ -34,8 +34,6 @@ def new_examples(
 
     Raises:
         InputError: If it is not known what the pipeline was trained on, or no example is left.
-
-    Warns about examples that are left out.
     """
     examples = list(examples)
     known = [recognizer(nlp, each).seen_texts.known() for each in recognizer_names(nlp)]
@@ -70,7 +68,6 @@ def seen_in_training(nlp: Language, examples: Iterable[Example]) -> int:
 
 
 def _left_out(examples: Sequence[Example], part_of: Sequence[str | None], count_dev: bool) -> str:
-    """Say how many documents are left out and why, name some of them, and say what is left."""
     seen = [i for i, part in enumerate(part_of) if part is not None]
     numbers = ", ".join(map(str, seen[:SHOWN])) + (", ..." if seen[SHOWN:] else "")
     train = part_of.count("train")

@@ -18,10 +18,6 @@ def check_shared_label(
     """Raise InputError if no label of gold entities is one that the pipeline can find.
 
     A corpus without entities, and a pipeline whose labels are unknown, are accepted.
-
-    Args:
-        data: The name of the corpus.
-        component: The `crf_ner` component; None for the only one, if any.
     """
     key = find_entities_key(nlp, component)
     known = entity_labels(nlp, component)

@@ -36,20 +36,13 @@ Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 class Difference(NamedTuple):
-    """The two-sample Kolmogorov-Smirnov test for a statistic of documents.
-
-    Attributes:
-        before: Its median on the documents to calibrate on.
-        now: Its median on new documents.
-        distance: The largest difference between the two distribution functions, 0 to 1.
-        p: The probability of such a distance if both were of one source.
-    """
+    """The two-sample Kolmogorov-Smirnov test for a statistic of documents."""
 
     statistic: str
-    before: float
-    now: float
-    distance: float
-    p: float
+    before: float  # its median on the documents to calibrate on
+    now: float  # its median on new documents
+    distance: float  # the largest difference between the two distribution functions, 0 to 1
+    p: float  # the probability of such a distance if both were of one source
 
 
 def drift(nlp: Language, docs: Iterable[Doc], name: str | None = None) -> list[Difference]:

@@ -76,19 +76,13 @@ def _error_list(errors: Sequence[dict[str, Any]], kinds: list[str]) -> dict[str,
 
 
 def comparison_page(examples: Iterable[Example], title: str, key: str | None = None) -> str:
-    """Render the gold entities of each document beside the predicted ones.
+    """Render the gold entities of each document beside the predicted ones, as one page.
 
     Args:
-        examples: Examples whose `predicted` docs a pipeline has annotated.
+        examples: Examples whose `predicted` docs a pipeline has annotated, with the same text.
         title: Heading of the page.
         key: The key of overlapping entities in `doc.spans`, which are lines under the text, the
             gold ones above the predicted ones; None for those in `doc.ents`.
-
-    Returns:
-        One self-contained page.
-
-    Raises:
-        InputError: If a predicted and a gold doc differ in their text.
     """
     examples = list(examples)
     docs = []
@@ -124,17 +118,12 @@ def comparison_page(examples: Iterable[Example], title: str, key: str | None = N
 
 
 def review_page(findings: Sequence[dict[str, Any]], title: str, summary: str, method: str) -> str:
-    """Render gold annotation that is probably wrong, in this order.
+    """Render gold annotation that is probably wrong, in this order, as one self-contained page.
 
     Args:
         findings: Errors as `error_analysis.errors` lists them, each with "gold_probability",
             "log_odds" and "support".
-        title: Heading of the page.
-        summary: First paragraph under it.
-        method: Second paragraph under it.
-
-    Returns:
-        One self-contained page.
+        title: Heading of the page, over the paragraphs `summary` and `method`.
     """
     told = [{**each, "confidence": None, "note": _odds(each)} for each in findings]
     listed = _error_list(told, sorted({each["kind"] for each in told[:MAX_ERRORS]}))
@@ -201,15 +190,10 @@ def _lines(doc: Doc, ents: Iterable[Entity], colors: Mapping[str, str]) -> Marku
 
 
 class Side(NamedTuple):
-    """The gold or the predicted entities of an error in its context.
+    """The gold or the predicted entities of an error in its context."""
 
-    Attributes:
-        segments: The text, with the one in question, if any, and the others that do not overlap it.
-        others: The entities that overlap one of these.
-    """
-
-    segments: list[Segment]
-    others: list[Entity]
+    segments: list[Segment]  # with the one in question, if any, and those that do not overlap it
+    others: list[Entity]  # that overlap one of these
 
 
 def _error_sides(error: dict[str, Any]) -> dict[str, Side]:

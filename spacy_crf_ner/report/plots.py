@@ -1,8 +1,11 @@
 """Plots as numbers in pixels; the macro `chart` of the templates draws them as SVG."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, floor, inf, log10
+from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from .tables import level_name
 
 # Pixels of a plot, and of the ends of its axes. Names of points need the space on the right.
 WIDTH, HEIGHT = 430, 340
@@ -64,7 +67,7 @@ class Chart(NamedTuple):
 
     about: str
     panels: Sequence[Panel]
-    legend: dict[str, str] = {}  # noqa: RUF012  (a field of a NamedTuple)
+    legend: Mapping[str, str] = MappingProxyType({})
     size: tuple[int, int] = (WIDTH, HEIGHT)
 
 
@@ -116,7 +119,7 @@ def coverage_curve(curve: Sequence[dict[str, Any]], guaranteed: dict[str, dict[s
         guaranteed: Its "guarantees".
     """
     points = [(at["per_entity"], 100 * at["coverage"]) for at in curve]
-    names = ["by label" if at["threshold"] is None else f"{at['threshold']:.2g}" for at in curve]
+    names = [level_name(at["threshold"]) for at in curve]
     levels = [100 * guaranteed["recall"]["level"]] if "recall" in guaranteed else []
     x = _across("candidates per gold entity", 0, 1.05 * max(n for n, _ in points) or 1.0)
     y = _up("gold entities of a document, %", *_range([*levels, *(s for _, s in points)]))

@@ -20,38 +20,24 @@ Interval = Sequence[float] | None
 
 
 class Cell(NamedTuple):
-    """A cell of a table.
-
-    Attributes:
-        detail: Shown small, or in brackets, after the text.
-        kind: CSS classes. "label" is an entity label, "significant" is bold, "bar" is only for
-            HTML.
-        shade: The density of the background, 0 to 1.
-        bar: A score and its interval, drawn on a line from 0 to 1.
-    """
+    """A cell of a table."""
 
     text: str
-    detail: str = ""
-    kind: str = ""
-    shade: float | None = None
-    bar: tuple[float, ...] = ()
+    detail: str = ""  # shown small, or in brackets, after the text
+    kind: str = ""  # CSS classes: "label", "significant" (bold), "bar" (only for HTML) and others
+    shade: float | None = None  # the density of the background, 0 to 1
+    bar: tuple[float, ...] = ()  # a score and its interval, drawn on a line from 0 to 1
 
 
 class Table(NamedTuple):
-    """A table; the first column has the names of the rows.
-
-    Attributes:
-        foot: Rows below a line, such as means.
-        kind: CSS classes.
-        folded: Whether an HTML page shows it only on demand.
-    """
+    """A table; the first column has the names of the rows."""
 
     title: str
     header: list[Cell]
     rows: list[list[Cell]]
-    foot: Sequence[list[Cell]] = ()
-    kind: str = "plain"
-    folded: bool = False
+    foot: Sequence[list[Cell]] = ()  # rows below a line, such as means
+    kind: str = "plain"  # CSS classes
+    folded: bool = False  # whether an HTML page shows it only on demand
 
 
 class Section(NamedTuple):
@@ -259,26 +245,23 @@ def _guarantees(results: dict[str, Any]) -> Section:
     header = _row("Guarantee", "Level", "Confidence level", "Fitted to documents", "Found here")
     rows = []
     for kind, guarantee in coverage["guarantees"].items():
-        confidence_level = (
-            percent(guarantee["confidence_level"])
-            if guarantee["confidence_level"]
-            else "on average"
-        )
-        told = percent(guarantee["level"]), confidence_level, guarantee["documents"]
+        sure = guarantee["confidence_level"]
+        told = percent(guarantee["level"]), percent(sure) if sure else "on average"
         found = guarantee["found"]
-        by_name = (
-            {f"{kind} of {label}": share for label, share in found.items()}
-            if isinstance(found, dict)
-            else {kind: found}
-        )
-        rows += [_row(name, *told, percent(share)) for name, share in by_name.items()]
+        by_name = {kind: found}
+        if isinstance(found, dict):
+            by_name = {f"{kind} of {label}": share for label, share in found.items()}
+        rows += [
+            _row(name, *told, guarantee["documents"], percent(share))
+            for name, share in by_name.items()
+        ]
     tables = [Table("Guarantees, in %", header, rows)] if rows else []
     if coverage["curve"]:
         header = _row(
             "Threshold", "Candidates per gold entity", "% of the gold entities of a document"
         )
         rows = [
-            _row(_level(at["threshold"]), f"{at['per_entity']:.2f}", percent(at["coverage"]))
+            _row(level_name(at["threshold"]), f"{at['per_entity']:.2f}", percent(at["coverage"]))
             for at in coverage["curve"]
         ]
         tables.append(Table("Candidates by threshold", header, rows, folded=True))
@@ -293,7 +276,7 @@ def _guarantees(results: dict[str, Any]) -> Section:
     return Section("Guarantees", meaning, tables)
 
 
-def _level(threshold: float | None) -> str:
+def level_name(threshold: float | None) -> str:
     """Format a threshold of candidates; None stands for those by label."""
     return "by label" if threshold is None else f"{threshold:.2g}"
 
