@@ -150,6 +150,9 @@ def test_texts_of_another_recognizer_count_too(nlp: Language) -> None:
 def test_calibration_without_guarantee_uses_dev_and_train(nlp: Language) -> None:
     examples = [*written(nlp, "train", 15), *written(nlp, "dev", 10)]
     assert calibrate(nlp, examples)["before"]["entities"] > 0
+    # With the training data, those of train are left out, and those of dev are not.
+    with pytest.warns(UserWarning, match=r"15 of 25 documents are left out.* 10 are left\."):
+        calibrate(nlp, examples, targets=Targets(trained_on=[examples[0].text]))
 
 
 def run(model: Path, folder: Path, parts: dict[str, int], *options: str) -> Result:
