@@ -361,26 +361,6 @@ def test_annotate_frames_vocab_size_stays_bounded(monkeypatch) -> None:
     assert len(set(sizes[25:])) == 1
 
 
-def test_batches_are_of_similar_length() -> None:
-    nlp = spacy.blank("en")
-    seen = []
-
-    class Spy:
-        def __call__(self, doc):
-            return doc
-
-        def pipe(self, docs, batch_size):
-            docs = list(docs)
-            seen.append([len(doc) for doc in docs])
-            return docs
-
-    Language.component("spy_on_batches", func=Spy())
-    nlp.add_pipe("spy_on_batches")
-    texts = ["one", "one two three " * 30, "one two"] * 10
-    next(annotate_frames([pd.DataFrame({"text": texts})], nlp, batch_size=10))
-    assert seen == [[1] * 10, [2] * 10, [90] * 10]
-
-
 @pytest.mark.parametrize("batch_size", [0, 100])
 def test_batches_fill_up_to_size_limits(batch_size) -> None:
     rng = random.Random(0)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spacy_crf_ner.annotate.inputs import ENDINGS, Sources, find_sources
+from spacy_crf_ner.annotate.inputs import Sources, find_sources
 from spacy_crf_ner.annotate.storage import locate
 from spacy_crf_ner.input_error import InputError
 
@@ -33,12 +33,6 @@ def found(*inputs: str) -> list[str]:
 
 
 IN_ORDER = ["in/a/deep/c.TSV.Zst", "in/a/z.csv.gz", "in/a.jsonl", "in/b.txt", "in/d.spacy"]
-
-
-def test_endings_match_supported_formats() -> None:
-    packed = [f".{kind}{end}" for kind in ("txt", "jsonl", "csv", "tsv") for end in (".gz", ".zst")]
-    plain = [".txt", ".jsonl", ".csv", ".tsv", ".parquet", ".spacy"]
-    assert sorted(ENDINGS) == sorted(packed + plain)
 
 
 def test_source_has_kind_compression_size_and_mtime(folder: Path) -> None:
@@ -79,10 +73,6 @@ def test_find_sources_expands_and_sorts_glob(folder: Path, glob: str, expected: 
     assert found(str(folder.resolve().parent / glob)) == [
         (folder.resolve().parent / path).as_posix() for path in expected
     ]
-
-
-def test_find_sources_glob_ignores_unsupported_files(folder: Path) -> None:
-    assert find("in/**/*").ignored == ["in/a/deep/read.me"]
 
 
 def test_find_sources_does_not_expand_existing_name_with_glob_characters(folder: Path) -> None:

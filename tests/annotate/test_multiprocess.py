@@ -208,20 +208,6 @@ def test_annotate_resume_after_kills_matches_nlp_pipe(model, corpus, expected, t
     assert not list(output.rglob("*.tmp"))
 
 
-def test_annotate_resume_skips_finished_shards(model, corpus, expected, tmp_path) -> None:
-    output = tmp_path / "out"
-    annotate(model, [corpus], output, workers=2)
-    times = {shard: shard.stat().st_mtime_ns for shard in shards(output)}
-    shards(output)[3].unlink()
-    (output / "_progress" / "part-000003.json").unlink()  # it is written last
-    summary = annotate(model, [corpus], output, workers=1, resume=True)
-    assert records(output) == expected
-    assert summary["resumed_shards"] == 9
-    again = {shard: shard.stat().st_mtime_ns for shard in shards(output)}
-    assert [shard.stem for shard in times if times[shard] != again[shard]] == ["part-000003"]
-    assert annotate(model, [corpus], output, resume=True)["resumed_shards"] == 10
-
-
 def test_annotate_resume_with_changed_input_model_or_settings_raises(nlp, tmp_path) -> None:
     model, text, output = str(tmp_path / "model"), tmp_path / "a.txt", tmp_path / "out"
     nlp.to_disk(model)
@@ -385,17 +371,6 @@ def _entities_of(shard):
     return pyarrow.parquet.read_table(shard)["entities"].to_pylist()
 
 
-@pytest.mark.parametrize("format", ["jsonl", "parquet"])
-def test_annotate_keep_text_false_omits_text_column(model, format, tmp_path) -> None:
-    text = tmp_path / "a.txt"
-    text.write_text("Hanoi\n")
-    settings = Settings(format=format, keep_text=False)
-    annotate(model, [text], tmp_path / "out", settings, workers=1)
-    (shard,) = shards(tmp_path / "out")
-    columns = pd.read_json(shard, lines=True) if format == "jsonl" else pd.read_parquet(shard)
-    assert [*columns] == ["id", "entities"]
-
-
 def test_annotate_keep_text_false_reports_table_without_text(model, tmp_path) -> None:
     pd.DataFrame({"id": ["1"], "text": ["Hanoi"]}).to_parquet(tmp_path / "a.parquet")
     pd.DataFrame({"id": ["2"], "body": ["Oslo"]}).to_parquet(tmp_path / "b.parquet")
@@ -424,19 +399,6 @@ def test_annotate_error_report_accepts_timestamp_id(model, tmp_path) -> None:
     annotate(model, [path], tmp_path / "out", workers=1)
     errors = read_lines(tmp_path / "out" / "errors.jsonl")
     assert [error["id"][:10] for error in errors] == ["2020-01-02", "2020-01-03"]
-
-
-def test_annotate_document_over_max_length_matches_whole_text(nlp, model, tmp_path) -> None:
-    text = " ".join(TEXTS * 4)
-    assert len(text) > nlp.max_length * 3
-    (tmp_path / "a.txt").write_text(text)
-    settings = Settings(doc_per_file=True)
-    annotate(model, [tmp_path / "a.txt"], tmp_path / "out", settings, workers=1)
-    (record,) = records(tmp_path / "out")
-    assert record["text"] == text
-    nlp.max_length, before = len(text), nlp.max_length
-    assert record["entities"] == entities(nlp(text))
-    nlp.max_length = before
 
 
 def test_annotate_broken_model_raises_with_reason(model, corpus, tmp_path) -> None:

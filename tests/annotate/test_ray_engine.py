@@ -6,20 +6,16 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pyarrow
 import pytest
 import spacy
 from pyarrow import parquet
-from pyarrow.fs import FileSelector, LocalFileSystem
 
 from spacy_crf_ner.annotate import Settings, WorkerError, annotate, annotate_on_ray
-from spacy_crf_ner.annotate import inputs as inputs_module
 from spacy_crf_ner.annotate.inputs import find_sources
-from spacy_crf_ner.annotate.output_folder import ShardReport, open_folder, write_report
-from spacy_crf_ner.annotate.storage import Location, locate
+from spacy_crf_ner.annotate.storage import locate
 
 ray = pytest.importorskip("ray")
 
@@ -187,66 +183,6 @@ def test_annotate_resumes_run_of_other_engine(tmp_path, model, cluster, engines)
 
 
 @pytest.mark.slow
-def test_annotate_on_ray_keeps_parquet_types(tmp_path, model, cluster):
-    types = {
-        "text": pyarrow.large_string(),
-        "id": pyarrow.int8(),
-        "when": pyarrow.timestamp("us", "UTC"),
-        "kind": pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
-        "more": pyarrow.struct({"a": pyarrow.list_(pyarrow.float32())}),
-        "none": pyarrow.int32(),
-    }
-    given = [
-        {"text": text, "id": i, "when": i * 10**6, "kind": "k", "more": {"a": [0.5]}}
-        for i, text in enumerate(["Nothing.", "No entity.", "Hanoi", "arsenic"])
-    ]
-    table = pyarrow.Table.from_pylist(given, schema=pyarrow.schema(types))
-    parquet.write_table(table, tmp_path / "in.parquet")
-    settings = Settings(format="parquet", shard_size=2)
-    summary = annotate_on_ray(
-        model, [str(tmp_path / "in.parquet")], str(tmp_path / "out"), settings, workers=1
-    )
-    assert (summary["out"], summary["errors"], summary["shards"]) == (3, 1, 2)
-    entity = {"start": pyarrow.int64(), "end": pyarrow.int64(), "label": pyarrow.string()}
-    entity["confidence"] = pyarrow.float64()
-    expected = {**types, "entities": pyarrow.list_(pyarrow.struct(entity))}
-    # The first shard has no entities: it still has the same types as the others.
-    for path in sorted((tmp_path / "out").glob("part-*")):
-        schema = parquet.read_schema(path)
-        assert {name: schema.field(name).type for name in expected} == expected
-    found = rows(tmp_path / "out", "parquet")
-    kept = [{name: row[name] for name in types} for row in found]
-    assert kept == table.slice(0, 3).to_pylist()
-
-
-@pytest.mark.slow
-def test_uris_are_read_and_written(tmp_path, model, cluster):
-    corpus(tmp_path / "in")
-    settings = Settings(shard_size=5, keep_text=False)
-    output = f"file://{tmp_path}/far/out"
-    annotate(model, [tmp_path / "in"], tmp_path / "local", settings, workers=1)
-    summary = annotate_on_ray(model, [f"file://{tmp_path}/in"], output, settings, workers=2)
-    # The names of the files are their URIs: in the ids that are made of them, too.
-    path, uri = json.dumps(str(tmp_path))[1:-1], f"file://{tmp_path}"
-    expected = json.loads(json.dumps(rows(tmp_path / "local")).replace(path, uri))
-    assert rows(tmp_path / "far" / "out") == expected
-    expected = json.loads(json.dumps(errors(tmp_path / "local")).replace(path, uri))
-    assert errors(tmp_path / "far" / "out") == expected
-    assert summary["errors"] == len(expected) > 0 and summary["ignored_files"] == 1
-    with pytest.raises(ValueError, match=r"an earlier run.*--resume"):
-        annotate_on_ray(model, [f"file://{tmp_path}/in"], output, settings)
-    lost = sorted((tmp_path / "far" / "out").glob("part-*"))[1]
-    (tmp_path / "far" / "out" / "_progress" / f"{lost.stem}.json").unlink()
-    lost.unlink()
-    again = annotate_on_ray(model, [f"file://{tmp_path}/in"], output, settings, resume=True)
-    assert again["resumed_shards"] == summary["shards"] - 1 == again["shards"] - 1
-    assert {k: v for k, v in again.items() if "second" not in k and k != "resumed_shards"} == {
-        k: v for k, v in summary.items() if "second" not in k and k != "resumed_shards"
-    }
-    assert lost.exists() and len(errors(tmp_path / "far" / "out")) == len(expected)
-
-
-@pytest.mark.slow
 def test_annotate_on_ray_dead_worker_keeps_each_document_once(tmp_path, model, cluster, poison):
     mark = poison / "mark"
     mark.unlink(missing_ok=True)
@@ -268,20 +204,6 @@ def test_annotate_on_ray_more_workers_than_cpus_completes(tmp_path, model, clust
     settings = Settings(shard_size=2)
     annotate_on_ray(model, [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), settings, workers=3)
     assert [row["text"] for row in rows(tmp_path / "out")] == texts
-
-
-@pytest.mark.slow
-def test_annotate_on_ray_infers_types_from_first_documents(tmp_path, model, cluster):
-    write_jsonl(tmp_path / "in" / "a.jsonl", [{"text": "Hanoi", "n": 0.5, "o": {"a": 1}}])
-    write_jsonl(tmp_path / "in" / "b.jsonl", [{"text": "Huế", "n": 2}, {"text": "x", "n": "y"}])
-    settings = Settings(format="parquet", shard_size=1)
-    for name, run in (("local", annotate), ("ray", annotate_on_ray)):
-        kind = Path if run is annotate else str
-        run(model, [str(tmp_path / "in")], kind(tmp_path / name), settings, workers=1)
-    assert rows(tmp_path / "ray", "parquet") == rows(tmp_path / "local", "parquet")
-    assert errors(tmp_path / "ray") == errors(tmp_path / "local")
-    schemas = {parquet.read_schema(path) for path in (tmp_path / "ray").glob("part-*")}
-    assert len(schemas) == 1 and len(errors(tmp_path / "ray")) == 1
 
 
 @pytest.mark.slow
@@ -349,87 +271,6 @@ def test_annotate_on_ray_without_ray_raises_with_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"pip install \"spacy-crf-ner\[ray\]\""):
         annotate_on_ray("model", ["in"], "out")
-
-
-@pytest.mark.parametrize("scheme", ["", "file://"])
-def test_shard_folder_restart_deletes_only_written_files(tmp_path, scheme):
-    path = tmp_path / "out"
-
-    def begin(fingerprint, **choice):
-        with open_folder(locate(f"{scheme}{path}")) as folder:
-            folder.begin(fingerprint, **{"resume": False, "restart": False, **choice})
-
-    begin({"model": "m"})
-    assert json.loads((path / "_progress" / "fingerprint.json").read_bytes()) == {"model": "m"}
-    for name in ("part-000000-000000.jsonl", "errors.jsonl", "summary.json", "notes.txt"):
-        (path / name).touch()
-    (path / "_progress" / "part-000000-000000.json").touch()
-    with pytest.raises(ValueError, match="one with an earlier run"):
-        begin({})
-    assert (path / "summary.json").exists()
-    begin({}, restart=True)
-    left = Counter(each.name for each in path.rglob("*") if each.is_file())
-    assert left == Counter(["fingerprint.json", "lock", "notes.txt"])
-
-
-@pytest.mark.parametrize("name", ["", "part-1.jsonl"])
-def test_shard_folder_on_file_or_foreign_folder_raises(tmp_path, name):
-    (tmp_path / "part-1.jsonl").touch()
-    with pytest.raises(ValueError, match="expected a"), open_folder(locate(str(tmp_path / name))):
-        pass
-    assert [each.name for each in tmp_path.iterdir()] == ["part-1.jsonl"]
-
-
-class Far:
-    """The local file system, with another type name."""
-
-    type_name = "far"
-
-    def __init__(self):
-        self.local = LocalFileSystem()
-
-    def __getattr__(self, name):
-        return getattr(self.local, name)
-
-
-def test_shard_folder_on_other_file_system_writes_and_resumes(tmp_path):
-    location = Location(Far(), f"{tmp_path}/out", "far://out")
-    location.filesystem.create_dir(f"{tmp_path}/out/_progress")
-    report = ShardReport("part-000000", 3, 1, 9, 2, 50, [{"file": "f", "line": 2}])
-    with open_folder(location) as folder:
-        folder.begin({"a": 1}, resume=False, restart=False)
-        write_report(location, report)
-        folder.add(report)
-        folder.finish({"in": 3})
-    with open_folder(location) as folder:
-        folder.begin({"a": 1}, resume=True, restart=False)
-        assert [*folder.finished] == ["part-000000"]
-        assert folder.totals["documents"] == 3 and folder.totals["errors"] == 1
-    assert errors(tmp_path / "out") == report.errors
-
-
-def test_find_sources_uri_folder_matches_local_folder(tmp_path):
-    for name in ("b.jsonl.gz", "a/2.TXT", "a/1.txt", "_c/x.txt", ".d.txt", "e.pdf", "f/.g/x.csv"):
-        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "in" / name).write_text("x" * len(name))
-    filesystem = Far()
-    listed = filesystem.get_file_info(FileSelector(f"{tmp_path}/in", recursive=True))
-    far = Location(filesystem, f"{tmp_path}/in", "far://bucket/in")
-    output = locate(str(tmp_path / "out"))
-    local = find_sources([str(tmp_path / "in")], output)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inputs_module, "locate", lambda name: far)
-        found = find_sources(["far://key:secret@bucket/in/"], output)
-    assert len(listed) > len(found.sources) == 3
-    for there, here in zip(found.sources, local.sources):
-        assert there.name == here.name.replace(str(tmp_path), "far://bucket")
-        assert there[1:] == here[1:]
-    assert len(found.ignored) == len(local.ignored) == 4
-    here = find_sources([f"file://{tmp_path}/in/"], output)
-    assert [source.name for source in here.sources] == [
-        f"file://{source.name}" for source in local.sources
-    ]
-    assert here.sources[0].location.path == local.sources[0].location.path
 
 
 @pytest.mark.parametrize(

@@ -196,63 +196,26 @@ def test_read_jsonl_matches_json_loads(
     ]
 
 
-def test_read_jsonl_keeps_input_id(tmp_path: Path) -> None:
-    source = make(tmp_path / "a.jsonl", b'{"text": "", "id": ""}\n{"text": "", "id": [1]}')
-    assert [row["id"] for row in rows(source)] == ["", [1]]
-    assert [row["no"] for row in rows(source, id_column="no")] == [
-        f"{source.name}:1",
-        f"{source.name}:2",
-    ]
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet", "spacy"])
-def test_read_replaces_null_id_by_file_and_line(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / f"a.{kind}"
-    given: list[dict[str, Any]] = [{"text": "a", "id": 7}, {"text": "b", "id": None}]
-    if kind == "jsonl":
-        path.write_text("\n".join(map(json.dumps, given)))
-    elif kind == "parquet":
-        pq.write_table(pa.Table.from_pylist(given), path)
-    else:
-        docs = [Doc(nlp.vocab, words=[each["text"]]) for each in given]
-        for doc, each in zip(docs, given):
-            doc.user_data["meta"] = {"id": each["id"]}
-        DocBin(docs=docs, store_user_data=True).to_disk(path)
-    assert [row["id"] for row in rows(find(path))] == [7, f"{path}:2"]
-
-
-def test_read_jsonl_keeps_large_integers_and_small_fractions(tmp_path: Path) -> None:
-    source = make(tmp_path / "a.jsonl", b'{"text": "", "n": [%d, 1e-3, 1.0, -0]}' % 10**300)
-    (row,) = rows(source)
-    assert repr(row["n"]) == repr([10**300, 0.001, 1.0, 0])
-
-
 @pytest.mark.parametrize(
     "line, reason",
     [
         (b'{"text": "a"', "expected JSON, got '{\"text\": \"a\"' ("),
         (b'{"text": "a"} {"text": "b"}', "expected JSON"),
-        (b"words", "expected JSON, got 'words' (Expecting value"),
-        (b'["a"]', "expected an object, got ['a']"),
         (b"null", "expected an object, got None"),
         (b'{"body": "a"}', "expected a column 'text', got the columns body"),
         (b"{}", "expected a column 'text', got the columns none"),
         (b'{"text": null}', "expected text in 'text', got None"),
-        (b'{"text": 7}', "expected text in 'text', got 7"),
-        (b'{"text": ["a"]}', "expected text in 'text', got ['a']"),
         (b'{"text": "\\ud83c"}', "expected text in 'text', got '\\ud83c'"),
+        (b'{"text": "a", "\\ud83d": 1}', "expected names of columns in Unicode"),
         (b'{"text": "a", "n": NaN}', "(a number that is not finite, 'NaN')"),
-        (b'{"text": "a", "n": -Infinity}', "(a number that is not finite, '-Infinity')"),
-        (b'{"text": "a", "n": 1e400}', "(a number that is not finite, '1e400')"),
         (b'{"text": "a", "n": %s}' % (b"9" * 5000), "expected JSON"),
         (b'{"text": "a", "text": "b"}', "(a key twice among ['text', 'text'])"),
         (b'{"text": "a", "n": %s}' % (b"[" * 100_000), "more than 200"),
-        (b'{"text": "a", "n": %s%s}' % (b'{"n": ' * 400 + b"1", b"}" * 400), "more than 200"),
         (b'{"text": "\xff"}', "expected UTF-8, got 'utf-8' codec"),
-        (b'{"text": "\xed\xa0\xbc"}', "expected UTF-8"),
         (b"x" * 1_000_000, "expected JSON, got 'xxxxxxx"),
+        (b" \t\r", ""),
     ],
-    ids=range(21),
+    ids=range(15),
 )  # fmt: skip
 def test_read_jsonl_invalid_line_returns_reason_and_keeps_others(
     tmp_path: Path, line: bytes, reason: str
@@ -271,13 +234,6 @@ def test_read_jsonl_accepts_nesting_up_to_limit(tmp_path: Path) -> None:
     assert len(rows(make(tmp_path / "a.jsonl", content))) == 1
     # Many brackets are not deep.
     assert len(rows(make(tmp_path / "a.jsonl", b'{"text": "%s"}' % (b"[{" * 999)))) == 1
-
-
-def test_read_jsonl_blank_lines_return_no_row_and_no_reason(tmp_path: Path) -> None:
-    source = make(tmp_path / "a.jsonl", b'\n  \t\r\n{"text": "a"}\n\n')
-    found = numbered(source)
-    assert {line: reason for line, (_, reason) in found.items()} == {1: "", 2: "", 3: "", 4: ""}
-    assert [line for line, (row, _) in found.items() if row] == [3]
 
 
 # Tables as text
@@ -314,17 +270,6 @@ def test_read_csv_matches_written_table(
         {"": a, "text": b, "🎉": c, "id": f"{path}:{line}"}
         for (a, b, c), line in zip(cells, begins)
     ]
-
-
-def test_read_csv_matches_pandas(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"text": ["a, b", 'c "d"\ne', ""], "n": [1, 2, 3]}, index=[7, 8, 9])
-    for kind, delimiter in (("csv", ","), ("tsv", "\t")):
-        frame.to_csv(tmp_path / f"a.{kind}", sep=delimiter)
-        other = pd.read_csv(
-            tmp_path / f"a.{kind}", sep=delimiter, dtype=str, keep_default_na=False
-        ).rename(columns={"Unnamed: 0": ""})
-        found = rows(find(tmp_path / f"a.{kind}"), id_column="")
-        assert found == other.to_dict("records")
 
 
 def test_read_csv_ignores_csv_field_size_limit(tmp_path: Path) -> None:
@@ -426,15 +371,6 @@ def test_read_parquet_matches_arrow(
     assert rows(find(path)) == table.to_pylist()
     schema = schema_of(find(path))
     assert schema is not None and schema.equals(pq.read_schema(path))
-
-
-def test_read_parquet_of_pandas_keeps_index_column(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"text": ["a", "b"], "n": [0.5, 2.0]}, index=["x", "y"])
-    frame.to_parquet(tmp_path / "a.parquet")
-    assert rows(find(tmp_path / "a.parquet")) == [
-        {"text": "a", "n": 0.5, "__index_level_0__": "x", "id": f"{tmp_path}/a.parquet:1"},
-        {"text": "b", "n": 2.0, "__index_level_0__": "y", "id": f"{tmp_path}/a.parquet:2"},
-    ]
 
 
 def test_read_parquet_row_without_text_returns_reason(tmp_path: Path) -> None:
@@ -850,14 +786,6 @@ def test_require_text_column_missing_column_raises(tmp_path: Path, name: str) ->
     check_text_column(source, Settings(text_column="body"))
 
 
-@pytest.mark.parametrize("kind", ALL)
-@pytest.mark.parametrize("content", [b"\xff", b""])
-def test_require_text_column_skips_damaged_file(tmp_path: Path, kind: str, content: bytes) -> None:
-    path = tmp_path / f"a.{kind}"
-    path.write_bytes(content)
-    check_text_column(find(path), Settings())
-
-
 def test_read_uses_configured_column_names(tmp_path: Path) -> None:
     names = {"text_column": "body", "id_column": "no"}
     jsonl = make(tmp_path / "a.jsonl", b'{"body": "a", "text": 1}')
@@ -880,10 +808,3 @@ def test_read_closed_early_closes_file(tmp_path: Path) -> None:
         items.close()  # type: ignore[attr-defined]
         opened = {os.path.realpath(link) for link in Path("/proc/self/fd").glob("*")}
         assert str(path) not in opened
-
-
-def test_read_jsonl_non_unicode_column_name_returns_reason(tmp_path: Path) -> None:
-    content = b'{"text": "a", "\\ud83d": 1}\n{"text": "b"}\n'
-    bad, good = checked(make(tmp_path / "a.jsonl", content))
-    assert bad.row is None and "expected names of columns in Unicode" in bad.reason
-    assert good.row and good.row["text"] == "b"

@@ -7,13 +7,12 @@ import json
 import shutil
 import tracemalloc
 from contextlib import nullcontext
-from io import FileIO
 
+import fsspec
 import pyarrow.parquet
 import pytest
 import spacy
 from spacy.tokens import DocBin
-from spacy.util import ignore_error
 
 from pipelines import OWN_TRANSFORMER, make_examples
 from spacy_crf_ner.annotate import Settings, WorkerError, shards, worker
@@ -188,24 +187,6 @@ def test_run_applies_batch_size_and_max_characters(model, corpus, tmp_path, monk
     assert sum(map(len, seen)) == 10
 
 
-def test_run_with_error_handler_reports_failures_and_aligns_entities(model, tmp_path, monkeypatch):
-    nlp = make_nlp()
-    loads(monkeypatch, nlp)
-    nlp.set_error_handler(ignore_error)
-    texts = ["poison", "in Hanoi", "no", "to Hanoi, poison", "at Hanoi"]
-    path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    summary = execute(model, str(path), tmp_path / "out", shard_size=10)
-    assert (summary["in"], summary["out"], summary["errors"]) == (5, 3, 2)
-    assert [(error["line"], error["reason"]) for error in errors(tmp_path / "out")] == [
-        (1, "RuntimeError: not to be swallowed"),
-        (4, "RuntimeError: not to be swallowed"),
-    ]
-    for record in records(tmp_path / "out"):
-        starts = [entity["start"] for entity in record["entities"]]
-        assert starts == ([record["text"].index("Hanoi")] if "Hanoi" in record["text"] else [])
-
-
 @pytest.mark.parametrize("format", ["jsonl", "parquet", "spacy"])
 @pytest.mark.parametrize("name", ["doc", "error", "words", "text"])
 def test_run_accepts_any_text_column_name(model, tmp_path, name, format, nlp):
@@ -301,14 +282,6 @@ def test_run_resume_with_other_package_versions_raises(model, corpus, tmp_path, 
         execute(model, corpus, output, resume=True)
 
 
-def test_run_that_fails_before_its_first_shard_does_not_say_that_some_are_kept(
-    model, corpus, tmp_path
-):
-    with pytest.raises(WorkerError, match=r"out: MemoryError: too little.*with --resume") as caught:
-        execute(model, corpus, tmp_path / "out", Loop(MemoryError("too little"), after=0))
-    assert "shards" not in f"{caught.value}"
-
-
 @pytest.mark.parametrize(
     "error, kind, said",
     [
@@ -325,23 +298,6 @@ def test_run_machine_error_raises_and_resume_completes(model, corpus, tmp_path, 
     summary = execute(model, corpus, output, resume=True)
     assert (summary["in"], summary["errors"], summary["resumed_shards"]) == (10, 0, 3)
     assert [record["text"] for record in records(output)] == [f"in Hanoi {i}" for i in range(10)]
-
-
-def test_shard_folder_repeated_shard_keeps_last_report(tmp_path):
-    location = locate(str(tmp_path / "out"))
-    first = ShardReport("part-000000", 5, 0, 9, 3, 40, [{"line": i} for i in range(4)])
-    second = first._replace(errors=[{"line": 9}])
-    with open_folder(location) as folder:
-        folder.begin({}, resume=False, restart=False)
-        write_report(location, first)  # and here the process was killed
-    with open_folder(location) as folder:
-        folder.begin({}, resume=True, restart=False)
-        write_report(location, second)
-    with open_folder(location) as folder:
-        folder.begin({}, resume=True, restart=False)
-        assert (folder.totals["documents"], folder.totals["errors"]) == (5, 1)
-        folder.finish({})
-    assert errors(tmp_path / "out") == [{"line": 9}]
 
 
 def test_run_resume_with_reordered_inputs_raises(model, corpus, tmp_path):
@@ -392,30 +348,6 @@ def test_shard_folder_finish_merges_errors_in_bounded_memory(tmp_path):
         numbers = [json.loads(line)["shard"] for line in file]
     assert numbers == [i for i in range(100) for _ in range(20)], "in the order of the input"
     assert peak < 100_000
-
-
-def test_location_read_sends_one_request(tmp_path):
-    """Each request to an object store is slow."""
-    path = tmp_path / "a.spacy"
-    path.write_bytes(b"x" * 100_000)
-    requests = []
-
-    class Spy(FileIO):
-        def read(self, size=-1):
-            requests.append(size)
-            return super().read(size)
-
-        def readinto(self, buffer):
-            requests.append(len(buffer))
-            return super().readinto(buffer)
-
-    class Store:
-        type_name = "far"
-        open_input_file = Spy
-
-    location = locate(str(path))._replace(filesystem=Store())
-    assert location.read() == path.read_bytes()
-    assert requests == [-1]
 
 
 def test_location_write_failure_leaves_no_file(tmp_path):
@@ -497,3 +429,43 @@ def test_run_nan_id_is_null_in_error_report(model, tmp_path):
     execute(model, str(tmp_path / "in.parquet"), tmp_path / "out")
     (error,) = errors(tmp_path / "out")
     assert "NaN" not in (tmp_path / "out" / "errors.jsonl").read_text() and error["id"] is None
+
+
+def test_corpus_in_a_store_of_fsspec_is_annotated_as_a_local_one(model, tmp_path):
+    """Pipes, hidden files and other kinds are not read."""
+    store = fsspec.filesystem("memory")
+    store.rm("/", recursive=True)
+    files = {"b.jsonl": '{"text": "in Hanoi"}\n{"text": 3}\n', "a/1.txt": "Hanoi\nno\n"}
+    files |= {"_c/x.txt": "x", ".d.txt": "x", "e.pdf": "x"}
+    for name, content in files.items():
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_text(content)
+        store.pipe(f"/in/{name}", content.encode())
+    settings, out = Settings(shard_size=2), "memory://out"
+    with pytest.raises(OSError, match="full"):
+        annotate(model, ["memory://in"], out, settings, Loop(OSError("full"), after=1))
+    found = annotate(model, ["memory://in"], out, settings, resume=True)
+    local = annotate(model, [tmp_path / "in"], tmp_path / "out", settings)
+    differ = {"resumed_shards", "seconds", "documents_per_second", "words_per_second", "output"}
+    assert {k: v for k, v in found.items() if k not in differ} == {
+        k: v for k, v in local.items() if k not in differ
+    }
+    assert found["resumed_shards"] == 1 and found["ignored_files"] == 3
+    path, uri = json.dumps(str(tmp_path / "in"))[1:-1], found["output"].replace("out", "in")
+    for file in (tmp_path / "out").glob("*.jsonl"):
+        assert store.cat(f"/out/{file.name}").decode() == file.read_text().replace(path, uri)
+    with pytest.raises(InputError, match="an earlier run"):
+        annotate(model, ["memory://in"], out, settings)
+
+
+def test_restart_deletes_only_written_files(model, corpus, tmp_path):
+    output = tmp_path / "out"
+    execute(model, corpus, output)
+    (output / "notes.txt").touch()
+    before = {path for path in output.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match="one with an earlier run"):
+        execute(model, corpus, output)
+    with pytest.raises(OSError, match="full"):
+        execute(model, corpus, output, Loop(OSError("full"), after=0), restart=True)
+    left = {path.name for path in before if path.exists()}
+    assert left == {"fingerprint.json", "lock", "notes.txt"}

@@ -1,11 +1,9 @@
 """The device of each worker of the local engine."""
 
 import json
-import runpy
 import subprocess
 import sys
-from importlib.machinery import ModuleSpec
-from multiprocessing import get_context, spawn
+from multiprocessing import get_context
 from types import ModuleType
 
 import pytest
@@ -152,29 +150,6 @@ def test_script_without_guard_is_refused_before_processes_start(
         assert ("2 workers" if started else 'if __name__ == "__main__":') in str(caught.value)
     script.unlink()  # without a file, a worker runs nothing again
     with pytest.raises(AssertionError, match="2 workers"):
-        processes(2, [], [], Settings())
-
-
-@pytest.mark.parametrize(
-    "module, started",
-    [("mine.__main__", True), ("__main__", True), ("mine.run", False), ("my__main__", False)],
-)
-def test_package_without_guard_is_refused_if_processes_import_its_main_module(
-    tmp_path, monkeypatch, no_processes, module, started
-):
-    """Started by `python -m`, as a folder or as an archive; Python knows what it runs again."""
-    script = tmp_path / "__main__.py"
-    script.write_text("annotate()")
-    run_again = []
-    monkeypatch.setattr(runpy, "run_module", lambda *names, **_: run_again.append(names) or {})
-    monkeypatch.setattr(spawn, "old_main_modules", [])
-    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
-    spawn._fixup_main_from_name(module)
-    assert bool(run_again) is not started
-    main = ModuleType("__main__")
-    main.__file__, main.__spec__ = str(script), ModuleSpec(module, None)
-    monkeypatch.setitem(sys.modules, "__main__", main)
-    with pytest.raises(AssertionError if started else InputError):
         processes(2, [], [], Settings())
 
 

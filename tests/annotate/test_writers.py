@@ -113,17 +113,6 @@ def test_write_parquet_keeps_input_types(path) -> None:
     assert not written.schema.metadata
 
 
-def test_write_parquet_schema_is_independent_of_entities(path) -> None:
-    types = []
-    schema = pa.schema({"text": pa.string()})
-    for entities in ([], [ENTITY], [{**ENTITY, "confidence": None}]):
-        write(path, "parquet", [{"text": "Hanoi", "entities": entities}], schema)
-        types.append(pq.read_schema(path))
-    write(path, "parquet", [], schema)
-    types.append(pq.read_schema(path))
-    assert all(each.equals(types[0]) for each in types)
-
-
 @given(records=RECORDS)
 def test_to_table_round_trip_keeps_json_columns(records) -> None:
     """Columns without a single type are written as JSON."""
