@@ -148,7 +148,7 @@ def _rank_shard(
     shard: Shard, gpu_id: int, *, model: str, settings: Settings, options: Options
 ) -> ShardUnits:
     nlp = load(model, gpu_id, settings.dtype)
-    given = [(item, item.row) for item in shard.items if item.row is not None]
+    given = shard.rows
     texts = [row[settings.text_column] for _, row in given]
     found, documents = rank_texts(nlp, texts, options, settings)
     selection, counts = options.selection(), Counter[str]()
@@ -166,13 +166,12 @@ def _rank_shard(
             unit.source = {"file": item.file, "line": item.line, "id": identity, **unit.source}
             counts["units"] += 1
             selection.add([unit])
-    errors = shard.errors(settings.id_column)
-    documents_read = len(shard.items) - shard.blank
-    counts.update(documents=documents_read, blank=shard.blank, errors=len(errors))
+    report = shard.report(settings.id_column)
+    counts.update(documents=report.documents, blank=report.blank, errors=len(report.errors))
     counts["duplicates"] = selection.duplicates
     labels = recognizer(nlp, options.component).labels
     units = [*selection.ranked, *selection.sample]
-    return ShardUnits(units, counts, errors, labels, shard.size)
+    return ShardUnits(units, counts, report.errors, labels, shard.size)
 
 
 @contextmanager

@@ -99,19 +99,14 @@ def processes(
     affinity = getattr(os, "sched_getaffinity", None)  # cores that this process may use
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     devices = worker_devices(workers, gpu_ids, cores)
-    if not workers:
-        devices = devices[: count_shards(sources, settings, len(devices))]
+    most = len(devices)
+    # A small corpus may have fewer shards; a large one is not read for this.
+    if not workers and most > 1 and sum(each.size for each in sources) < most * SHARD_CHARACTERS:
+        devices = devices[: max(1, sum(1 for _ in islice(cut_shards(sources, settings), most)))]
     if devices == [-1]:
         return _this_process(cores)
     _check_guard()
     return _processes(devices)
-
-
-def count_shards(sources: list[Source], settings: Settings, most: int) -> int:
-    """Count the shards of a corpus, from 1 up to a number; a large one is not read for this."""
-    if most == 1 or sum(source.size for source in sources) >= most * SHARD_CHARACTERS:
-        return most
-    return max(1, sum(1 for _ in islice(cut_shards(sources, settings), most)))
 
 
 def worker_devices(workers: int, gpu_ids: Sequence[int], cores: int) -> list[int]:

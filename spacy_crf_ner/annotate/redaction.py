@@ -7,18 +7,11 @@ from spacy.tokens import Doc
 
 
 class Replacement(NamedTuple):
-    """A part of a text and the label that replaces it, in characters.
-
-    Attributes:
-        original_start: Its first character in the original text.
-        original_end: Its last character + 1 in the original text.
-        start: The first bracket of the label in the new text.
-        end: The last bracket of the label + 1 in the new text.
-    """
+    """A part of a text and the label that replaces it; ends are the last character + 1."""
 
     original_start: int
     original_end: int
-    start: int
+    start: int  # of the label with its brackets, in the new text
     end: int
     label: str
 

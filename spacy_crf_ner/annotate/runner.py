@@ -87,7 +87,7 @@ def annotate_texts(
             start, end, left, right = chunk
             whole = (start, end) == (left, right)
             own = doc if whole else [token for token in doc if start <= token.idx + left < end]
-            tokens = [(token.text, bool(token.whitespace_)) for token in own if docs]
+            tokens = [(token.text, bool(token.whitespace_)) for token in own] if docs else []
             found.append(_Found(chunk, group_entities(doc, keys, left), len(own), tokens))
         return found
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .inputs import Source
 from .output_folder import ShardReport
@@ -30,18 +30,14 @@ class Shard(NamedTuple):
     name: str = ""  # of its file, without extension; sorted names are in the order of the input
 
     @property
-    def blank(self) -> int:
-        """The number of blank lines."""
-        return sum(item.row is None and not item.reason for item in self.items)
-
-    @property
     def rows(self) -> list[tuple[Item, Row]]:
         """The items without an error, each with its record."""
         return [(item, item.row) for item in self.items if item.row is not None and not item.reason]
 
-    def errors(self, id_column: str) -> list[dict[str, Any]]:
-        """Describe each record that is left out: file, line, id and reason."""
-        return [
+    def report(self, id_column: str, words: int = 0, entities: int = 0) -> ShardReport:
+        """Count the records, and describe each that is left out."""
+        blank = sum(item.row is None and not item.reason for item in self.items)
+        errors = [
             {
                 "file": item.file,
                 "line": item.line,
@@ -51,12 +47,8 @@ class Shard(NamedTuple):
             for item in self.items
             if item.reason
         ]
-
-    def report(self, id_column: str, words: int, entities: int = 0) -> ShardReport:
-        """Return the counts of the shard."""
-        documents = len(self.items) - self.blank
-        errors = self.errors(id_column)
-        return ShardReport(self.name, documents, self.blank, words, entities, self.size, errors)
+        documents = len(self.items) - blank
+        return ShardReport(self.name, documents, blank, words, entities, self.size, errors)
 
 
 def cut_shards(
@@ -91,21 +83,22 @@ def annotate_shard(
             item.reason = f"expected no column {ENTITIES!r}, which is added: rename it"
     nlp, texts = load(model, gpu_id, settings.dtype), [row[column] for _, row in shard.rows]
     found = annotate_texts(nlp, texts, settings.batch_size, settings.max_characters, docs)
-    annotated = [(item, row, each) for (item, row), each in zip(shard.rows, found)]
-    for item, _, each in annotated:
+    annotated, rows = [], []
+    for (item, row), each in zip(shard.rows, found):
         item.reason = each.error or ""
-    annotated = [(item, row, each) for item, row, each in annotated if not item.reason]
-    rows = [{**row, column: each.text, ENTITIES: each.entities} for _, row, each in annotated]
+        if not item.reason:
+            annotated.append((item, each))
+            rows.append({**row, column: each.text, ENTITIES: each.entities})
     if docs or not settings.keep_text:
         for row in rows:
             del row[column]
         if schema is not None and column in schema.names:
             schema = schema.remove(schema.get_field_index(column))
-    contents = [each.doc for _, _, each in annotated if each.doc is not None]
+    contents = [each.doc for _, each in annotated if each.doc is not None]
     content, unwritten = WRITERS[settings.format](rows, contents, schema)
     for i, reason in unwritten.items():
         annotated[i][0].reason = reason
-    written = [each for item, _, each in annotated if not item.reason]
+    written = [each for item, each in annotated if not item.reason]
     words = sum(each.words for each in written)
     entities = sum(len(each.entities) for each in written)
     return content, shard.report(settings.id_column, words, entities)

@@ -18,7 +18,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import spacy
-from filelock import FileLock
 from spacy.tokens import DocBin
 from typer.testing import CliRunner
 
@@ -206,51 +205,6 @@ def test_annotate_resume_after_kills_matches_nlp_pipe(model, corpus, expected, t
     assert records(output) == expected
     assert summary["in"] == 20_000
     assert not list(output.rglob("*.tmp"))
-
-
-def test_annotate_resume_with_changed_input_model_or_settings_raises(nlp, tmp_path) -> None:
-    model, text, output = str(tmp_path / "model"), tmp_path / "a.txt", tmp_path / "out"
-    nlp.to_disk(model)
-    text.write_text("Hanoi\n")
-    annotate(model, [text], output, workers=1)
-
-    def refused(changed, **settings):
-        with pytest.raises(
-            ValueError, match=f"expected the {changed} of the earlier run.*--restart"
-        ):
-            annotate(model, [text], output, Settings(**settings), workers=1, resume=True)
-
-    refused("format", format="parquet")
-    refused("keep_text", keep_text=False)
-    text.write_text("Oslo!\n")
-    refused("input")
-    with pytest.raises(ValueError, match=r"--resume.*--restart"):
-        annotate(model, [text], output, workers=1)
-    (record,) = records(output)
-    assert record["text"] == "Hanoi"
-    annotate(model, [text], output, workers=1, restart=True)
-    (record,) = records(output)
-    assert record["text"] == "Oslo!"
-    spacy.blank("en").to_disk(model)
-    refused("model")
-
-
-def test_annotate_into_folder_with_other_files_raises(model, corpus, tmp_path) -> None:
-    note = tmp_path / "note.txt"
-    note.write_text("mine")
-    for choice in ({}, {"resume": True}, {"restart": True}):
-        with pytest.raises(ValueError, match="one with other files"):
-            annotate(model, [corpus], tmp_path, workers=1, **choice)
-    assert [*tmp_path.iterdir()] == [note]
-
-
-def test_annotate_into_locked_folder_raises(model, corpus, tmp_path) -> None:
-    (tmp_path / "_progress").mkdir()
-    with (
-        FileLock(tmp_path / "_progress" / "lock"),
-        pytest.raises(ValueError, match="no other process"),
-    ):
-        annotate(model, [corpus], tmp_path, workers=1)
 
 
 def test_annotate_ctrl_c_leaves_no_partial_shard(model, corpus, expected, tmp_path) -> None:

@@ -7,15 +7,17 @@ import json
 import shutil
 import tracemalloc
 from contextlib import nullcontext
+from pathlib import Path
 
 import fsspec
 import pyarrow.parquet
 import pytest
 import spacy
+from filelock import FileLock
 from spacy.tokens import DocBin
 
 from pipelines import OWN_TRANSFORMER, make_examples
-from spacy_crf_ner.annotate import Settings, WorkerError, shards, worker
+from spacy_crf_ner.annotate import Settings, WorkerError, shards, storage, worker
 from spacy_crf_ner.annotate import run as module
 from spacy_crf_ner.annotate.fingerprint import PACKAGES
 from spacy_crf_ner.annotate.inputs import find_sources
@@ -469,3 +471,60 @@ def test_restart_deletes_only_written_files(model, corpus, tmp_path):
         execute(model, corpus, output, Loop(OSError("full"), after=0), restart=True)
     left = {path.name for path in before if path.exists()}
     assert left == {"fingerprint.json", "lock", "notes.txt"}
+
+
+def test_run_resume_with_changed_input_model_or_settings_raises(model, corpus, tmp_path):
+    output = tmp_path / "out"
+    execute(model, corpus, output)
+    before = records(output)
+
+    def refused(changed, **settings):
+        with pytest.raises(InputError, match=f"expected the {changed} of the earlier .*--restart"):
+            execute(model, corpus, output, resume=True, **settings)
+
+    refused("format", format="parquet")
+    refused("keep_text", keep_text=False)
+    Path(corpus).write_text('{"text": "Oslo"}\n')
+    refused("input")
+    with pytest.raises(InputError, match=r"--resume.*--restart"):
+        execute(model, corpus, output)
+    assert records(output) == before
+    execute(model, corpus, output, restart=True)
+    assert [record["text"] for record in records(output)] == ["Oslo"]
+    Path(model, "meta.json").write_text("{}")
+    refused("model")
+
+
+def test_run_into_used_or_foreign_folder_raises(model, corpus, tmp_path):
+    (tmp_path / "out" / "_progress").mkdir(parents=True)
+    with (
+        FileLock(tmp_path / "out" / "_progress" / "lock"),
+        pytest.raises(InputError, match="no other process"),
+    ):
+        execute(model, corpus, tmp_path / "out")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "part-1.jsonl").write_text("mine")
+    for choice in ({}, {"resume": True}, {"restart": True}):
+        with pytest.raises(InputError, match="one with other files"):
+            execute(model, corpus, tmp_path / "mine", **choice)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["part-1.jsonl"]
+    with pytest.raises(InputError, match="expected a folder, got a file"):
+        execute(model, corpus, tmp_path / "mine" / "part-1.jsonl")
+
+
+def test_shard_that_cannot_be_written_is_written_by_resume(model, corpus, tmp_path, monkeypatch):
+    write = storage.Location.write
+
+    def fail(location, content):
+        if location.path.endswith("part-000002.jsonl"):
+            raise OSError(28, "No space left on device")
+        write(location, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage.Location, "write", fail)
+        with pytest.raises(OSError, match=r"No space left.*2 finished shards are kept"):
+            execute(model, corpus, tmp_path / "out")
+    assert execute(model, corpus, tmp_path / "out", resume=True)["resumed_shards"] == 2
+    assert [record["text"] for record in records(tmp_path / "out")] == [
+        f"in Hanoi {i}" for i in range(10)
+    ]

@@ -12,8 +12,7 @@ from thinc.api import Linear, NumpyOps, get_current_ops, get_ops, set_current_op
 
 from spacy_crf_ner.annotate import Settings, annotate, multiprocess
 from spacy_crf_ner.annotate.inputs import find_sources
-from spacy_crf_ner.annotate.multiprocess import count_shards, processes, worker_devices
-from spacy_crf_ner.annotate.shards import cut_shards
+from spacy_crf_ner.annotate.multiprocess import processes, worker_devices
 from spacy_crf_ner.annotate.storage import locate
 from spacy_crf_ner.input_error import InputError
 
@@ -66,18 +65,19 @@ def no_processes(monkeypatch):
     monkeypatch.setattr(multiprocess, "_processes", fail)
 
 
-@pytest.mark.parametrize("docs, shard_size, most", [(0, 2, 4), (5, 2, 4), (5, 2, 2), (9, 9, 4)])
-def test_count_shards_matches_shards_that_are_cut(tmp_path, docs, shard_size, most):
-    settings, sources = Settings(shard_size=shard_size), sources_of(tmp_path, ["Oslo"] * docs)
-    shards = len([*cut_shards(sources, settings)])
-    assert count_shards(sources, settings, most) == max(1, min(shards, most))
-
-
-def test_large_corpus_has_all_workers_without_being_read(tmp_path, monkeypatch):
-    sources = sources_of(tmp_path, ["Oslo"] * 100)
-    monkeypatch.setattr(multiprocess, "SHARD_CHARACTERS", 100)
-    monkeypatch.setattr(multiprocess, "cut_shards", None)
-    assert count_shards(sources, Settings(), 5) == 5
+@pytest.mark.parametrize(
+    "docs, cores, workers", [(0, 4, 1), (5, 4, 3), (5, 2, 2), (2, 4, 1), (999, 4, 4)]
+)
+def test_workers_are_as_many_as_shards_at_most(tmp_path, monkeypatch, docs, cores, workers):
+    """A large corpus is not read for that."""
+    sources = sources_of(tmp_path, ["Oslo"] * docs)
+    monkeypatch.setattr(multiprocess, "_processes", lambda devices: len(devices))
+    monkeypatch.setattr(multiprocess, "_this_process", lambda cores: 1)
+    monkeypatch.setattr(multiprocess.os, "sched_getaffinity", lambda _: range(cores))
+    if docs > 5:
+        monkeypatch.setattr(multiprocess, "SHARD_CHARACTERS", 1000)
+        monkeypatch.setattr(multiprocess, "cut_shards", None)
+    assert processes(0, [], sources, Settings(shard_size=2)) == workers
 
 
 def save_ruler(folder, label):
