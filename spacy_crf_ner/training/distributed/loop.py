@@ -211,7 +211,7 @@ class Trainer:
 
     def _begin_step(self, _: Any, place: Info) -> None:
         self._step, before_update = place["step"], self.settings["before_update"]
-        if self._state is not None:
+        if self._state is not None and self._step == self._done - 1:
             self._restore(self._state, place)
         if self._step < self._done:
             return
