@@ -55,19 +55,6 @@ def emissions_of(network: BiLSTMCRF, docs: list[Tensor], dropout: float = 0.0) -
 
 
 @pytest.mark.parametrize("rnn", RNNS)
-@pytest.mark.parametrize("depth, dense_width", [(1, 0), (2, 4)])
-@pytest.mark.parametrize("lengths", [(3,), (2, 0, 4, 1), (0, 3), (1,), (0, 0), (0,)])
-def test_emissions_have_one_row_per_token(
-    rnn: str, depth: int, dense_width: int, lengths: tuple[int, ...]
-) -> None:
-    network = make(rnn=rnn, depth=depth, dense_width=dense_width)
-    potentials = run(network, docs_of(*lengths))
-    C = N_TAGS
-    assert [tuple(scores.shape) for scores in potentials] == [(sum(lengths), C), (C, C), (C,), (C,)]
-    assert {scores.dtype for scores in potentials} == {torch.float32}
-
-
-@pytest.mark.parametrize("rnn", RNNS)
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("lengths", [(1, 9, 3), (0, 4, 0, 0, 2, 7, 0), (3, 3)])
 def test_emissions_do_not_depend_on_batch(rnn: str, depth: int, lengths: tuple[int, ...]) -> None:
@@ -93,17 +80,6 @@ def test_an_encoder_reads_in_both_directions(rnn: str) -> None:
 
 
 # Dropout
-
-
-@pytest.mark.parametrize("rnn", RNNS)
-@pytest.mark.parametrize("own, given, drops", [(None, 0.5, True), (None, 0.0, False)])
-@pytest.mark.parametrize("training", [True, False])
-def test_dropout_argument_applies_in_training_only(
-    rnn: str, own: Any, given: float, drops: bool, training: bool
-) -> None:
-    network = make(rnn=rnn, dropout=own).train(training)
-    (once,), (again,) = (emissions_of(network, docs_of(4), given) for _ in range(2))
-    assert torch.equal(once, again) == (not (drops and training))
 
 
 @pytest.mark.parametrize("own, given", [(0.5, 0.0), (0.0, 0.5)])

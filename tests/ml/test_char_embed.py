@@ -1,7 +1,6 @@
 """Token vectors from spelling: one learned vector per word, independent of its position."""
 
 from collections.abc import Sequence
-from math import prod
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -10,8 +9,6 @@ import numpy as np
 import pytest
 import spacy
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from spacy.attrs import NORM, SHAPE
 from spacy.language import Language
@@ -26,7 +23,7 @@ from torch import Tensor
 from pipelines import make_examples, train
 from spacy_crf_ner.ml import words as features
 from spacy_crf_ner.ml.char_embed import CharCNN, WordEmbedding, char_word_embed, read_words
-from spacy_crf_ner.ml.words import Words, number_characters
+from spacy_crf_ner.ml.words import Words
 
 ARCHITECTURE = "spacy-crf-ner.CharWordEmbed.v1"
 VOCAB = spacy.blank("en").vocab
@@ -134,18 +131,6 @@ def test_char_vectors_match_computation_without_padding(chars: str) -> None:
     assert len({vector.round(5).tobytes() for vector in together}) == len(WORDS)
 
 
-@pytest.mark.parametrize(
-    "width, attribute, seed",
-    [("word_width", NORM, features.NORM_SEED), ("shape_width", SHAPE, features.SHAPE_SEED)],
-)
-def test_norm_and_shape_vectors_match_hash_embed(width: str, attribute: int, seed: int) -> None:
-    model = make(**{width: 7})
-    (table,) = module_of(model).parameters()
-    doc = doc_of(*WORDS)
-    expected = hash_embed(table, seed, doc.to_array(attribute))
-    assert_allclose(model.predict([doc])[0], expected, atol=1e-6)
-
-
 def test_vector_parts_follow_order_of_settings() -> None:
     model = make(**ALL)
     module = module_of(model)
@@ -217,24 +202,7 @@ def test_docs_without_tokens_return_empty_vectors(docs: list[tuple[str, ...]], c
     assert model.to_bytes() == before
 
 
-def test_predict_before_initialize_raises() -> None:
-    with pytest.raises(ValueError, match=r"no weights yet: call nlp\.initialize\(\)"):
-        build(**ALL).predict([doc_of("a")])
-
-
 # Characters
-
-ANY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
-EMBEDDINGS = {chars: make(**(ALL | {"chars": chars})) for chars in READERS}
-
-
-@pytest.mark.parametrize("chars", READERS)
-@given(docs=st.lists(st.lists(ANY, max_size=5), min_size=1, max_size=3))
-def test_random_text_has_finite_vectors(chars: str, docs: list[list[str]]) -> None:
-    X = [doc_of(*words) for words in docs]
-    for words, vectors in zip(docs, EMBEDDINGS[chars].predict(X)):
-        assert vectors.shape == (len(words), 14)
-        assert np.isfinite(vectors).all()
 
 
 def test_characters_of_different_scripts_have_distinct_vectors() -> None:
@@ -245,15 +213,6 @@ def test_characters_of_different_scripts_have_distinct_vectors() -> None:
     table = module_of(make(chars="cnn")).alphabet.weight
     vectors = hash_embed(table, features.CHAR_SEED, points)
     assert len({vector.tobytes() for vector in vectors}) == len(points)
-
-
-def test_number_characters_keeps_lone_surrogates() -> None:
-    """SpaCy has none in its docs, but as a part of a string they would be read."""
-    with pytest.raises(UnicodeEncodeError):
-        doc_of("a\ud83d")
-    chars, points = number_characters(["a\ud83d", "\ude00", "😀"])
-    assert points.tolist() == [ord("a"), 0xD83D, 0xDE00, 0x1F600]
-    assert chars.tolist() == [[1, 2], [3, 0], [4, 0]]
 
 
 def test_batch_with_different_vocabs_matches_single_docs() -> None:
@@ -323,13 +282,6 @@ def test_static_vectors_with_attr_norm_use_token_norm() -> None:
     doc[1].norm_ = "Hanoi"
     # The norm of Tim is tim. Hanoi has no vector, so that of the lower-case word, tim, is used.
     assert model.predict([doc])[0].tolist() == [[5, 6, 7, 8], [5, 6, 7, 8], [1, 2, 3, 4]]
-
-
-def test_static_vectors_with_attr_lemma_use_token_lemma() -> None:
-    vocab = with_vectors(attr="LEMMA")
-    model = make(vocab, static_vectors=True)
-    doc = Doc(vocab, words=["saw", "saw", "saw"], lemmas=["Paris", "see", "Tim"])
-    assert model.predict([doc])[0].tolist() == [[1, 2, 3, 4], [0] * 4, [9, 10, 11, 12]]
 
 
 def test_floret_has_a_vector_of_every_word() -> None:
@@ -446,33 +398,6 @@ def test_cnn_gradients_with_repeated_characters_match_torch() -> None:
         assert_allclose(parameter.grad.numpy(), gradient.numpy(), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("chars", READERS)
-def test_batch_gradients_equal_sum_over_tokens(chars: str) -> None:
-    """The gradient of a batch is the sum of those of its tokens, each in a batch of its own."""
-    model = make(**(ALL | {"chars": chars}))
-    words = ["Tim", "a", "Tim", "東京", "a", "Tim"]
-    dY = np.random.default_rng(0).normal(size=(len(words), 14)).astype("f")
-
-    def gradients() -> dict[str, Tensor]:
-        grads = {name: p.grad.clone() for name, p in module_of(model).named_parameters()}
-        module_of(model).zero_grad()
-        return grads
-
-    _, backprop = model.begin_update([doc_of(*words[:2]), doc_of(), doc_of(*words[2:])])
-    backprop([dY[:2], dY[:0], dY[2:]])
-    together = gradients()
-    for word, dy in zip(words, dY):
-        model.begin_update([doc_of(word)])[1]([dy[None]])
-    for name, grad in gradients().items():
-        assert grad.any(), name
-        torch.testing.assert_close(together[name], grad, atol=1e-5, rtol=1e-4)
-    before = {name: p.detach().clone() for name, p in module_of(model).named_parameters()}
-    model.begin_update([doc_of(*words)])[1]([dY])
-    model.finish_update(SGD(0.1))
-    for name, p in module_of(model).named_parameters():
-        assert (p != before[name]).any(), name
-
-
 @pytest.mark.parametrize("own, given, drops", [(None, 0.5, 1), (None, 0.0, 0), (0.5, 0.0, 1)])
 def test_dropout_is_independent_per_token_in_training_only(
     own: Any, given: float, drops: int
@@ -499,35 +424,6 @@ def fit(nlp: Language, examples: list[Example], steps: int = 20) -> dict[str, fl
     for _ in range(steps):
         losses = nlp.update(examples, sgd=optimizer, losses={})
     return losses
-
-
-def named(endings: dict[str, str], seed: int, n: int) -> list[tuple[str, list[Any]]]:
-    """Sentences with made-up words, whose class depends only on their ending."""
-    random = Random(seed)
-    sentences = []
-    for _ in range(n):
-        ending, label = random.choice(list(endings.items()))
-        stem = "".join(random.choice("bdfklmrtvz") + random.choice("aeiou") for _ in range(3))
-        text = f"i saw {stem}{ending} again"
-        sentences.append((text, [(6, 6 + len(stem) + len(ending), label)]))
-    return sentences
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("chars, learned", [("cnn", True), ("lstm", True), ("none", False)])
-def test_char_vectors_classify_unseen_words_by_ending(chars: str, learned: bool) -> None:
-    """Unseen words are classified by their endings if characters are read."""
-    endings = {"grad": "PLACE", "son": "PERSON"}
-    seen, unseen = named(endings, 0, 40), named(endings, 1, 40)
-    assert not {text for text, _ in seen} & {text for text, _ in unseen}
-    nlp = spacy.blank("en")
-    tok2vec = {"@architectures": ARCHITECTURE, "chars": chars, "char_width": 20, "char_embed": 10}
-    tok2vec |= {"word_width": 0, "shape_width": 4}
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": tok2vec}})
-    fit(nlp, make_examples(nlp, seen))
-    scores = nlp.evaluate(make_examples(nlp, unseen))
-    assert (scores["ents_f"] > 0.9) == learned
-    assert scores["ents_f"] > 0.3  # all of them find the position of the entity
 
 
 # Pipelines
@@ -557,30 +453,6 @@ def test_a_stored_pipeline_predicts_the_same(chars: str, tmp_path: Path) -> None
             np.testing.assert_array_equal(one, other)
         train_on = loaded.resume_training()
         loaded.update(make_examples(loaded), sgd=train_on)
-
-
-def test_word_embedding_is_rebuilt_from_config_and_dims() -> None:
-    module = module_of(make(with_vectors(), **ALL, static_vectors=True))
-    twin = WordEmbedding(module.config, **module.dims)
-    assert module.dims == twin.dims == {"nM": 4} and twin.nO == module.nO == 6 + 5 + 3 + 4
-    shapes = [{n: p.shape for n, p in each.named_parameters()} for each in (twin, module)]
-    assert shapes[0] == shapes[1] and prod(shapes[0]["norms.weight"]) == 50 * 5
-
-
-def test_char_word_embed_is_shared_by_listener() -> None:
-    nlp = spacy.blank("en")
-    nlp.add_pipe("tok2vec", config={"model": TOK2VEC | {"chars": "cnn"}})
-    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 34, "upstream": "*"}
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": listener}})
-    examples = make_examples(nlp)
-    losses = fit(nlp, examples)
-    assert losses["crf_ner"] < 1.0
-    assert nlp.evaluate(examples)["ents_f"] == 1.0
-    shared = nlp.get_pipe("tok2vec").model
-    assert shared.get_dim("nO") == 34
-    table = module_of(shared).norms.weight.detach().clone()
-    nlp.update(examples, sgd=nlp.resume_training())
-    assert (module_of(shared).norms.weight != table).any()
 
 
 @pytest.mark.parametrize("chars", READERS)
@@ -634,7 +506,3 @@ def test_settings_at_range_limits_are_accepted() -> None:
     ends = {"char_width": 1, "char_embed": 1, "word_width": 1, "word_rows": 1, "shape_rows": 1}
     model = make(chars="cnn", shape_width=1, dropout=0.0, **ends)
     assert model.predict([doc_of("a")])[0].shape == (1, 3)
-
-
-def test_char_word_embed_is_registered() -> None:
-    assert spacy.registry.architectures.get(ARCHITECTURE) is char_word_embed

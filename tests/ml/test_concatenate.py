@@ -5,11 +5,10 @@ import pytest
 import spacy
 from numpy.testing import assert_array_equal
 from spacy.tokens import Doc
-from spacy.training import Example
 from spacy.vocab import Vocab
 from thinc.api import Model
 
-from graphs import ENCODER, WORDS, joined, modules_of, weights_of
+from graphs import ENCODER, WORDS, joined
 from pipelines import LISTENER, SENTENCES, TOK2VEC, add_shared, ents, make_examples, train
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.concatenate import concatenate
@@ -59,12 +58,6 @@ def test_concatenate_splits_vectors_and_gradients_by_layer(docs):
         assert left.flags.c_contiguous and right.flags.c_contiguous
 
 
-def test_concatenate_without_docs_returns_empty_list(docs):
-    model = concatenate(recording(2, 1.0)[0])
-    Y, backprop = model.begin_update([])
-    assert Y == [] and backprop([]) == []
-
-
 @pytest.mark.parametrize("place_of_empty", [0, 1, 2])
 def test_concatenate_accepts_zero_width_vectors_of_empty_doc(docs, place_of_empty):
     """As those of spacy-transformers; a network above it still learns the width."""
@@ -91,29 +84,6 @@ def test_concatenate_accepts_zero_width_vectors_of_empty_doc(docs, place_of_empt
 def test_concatenate_without_layers_raises():
     with pytest.raises(InputError, match="one layer or more"):
         concatenate()
-
-
-@pytest.fixture(scope="module")
-def trained(tiny_transformer):
-    """A pipeline whose crf_ner reads a shared transformer, and the words themselves."""
-    nlp = spacy.blank("en")
-    add_shared(nlp, tiny_transformer)
-    layers = joined(transformer=LISTENER, words=WORDS)
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": layers}})
-    examples = [Example(nlp.make_doc(""), nlp.make_doc("")), *make_examples(nlp)]
-    train(nlp, examples, steps=15)
-    return nlp, [text for text, _ in SENTENCES]
-
-
-def test_update_changes_weights_of_all_layers(trained):
-    nlp, _ = trained
-    before, modules = weights_of(nlp), modules_of(nlp)
-    assert {*modules} == {"transformer", "char_word_embed", "bilstm_crf"}
-    nlp.update(make_examples(nlp), sgd=nlp.resume_training())
-    after = weights_of(nlp)
-    changed = {name for name in before if (before[name] != after[name]).any()}
-    for module in modules:
-        assert any(name.startswith(module) for name in changed), module
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -167,14 +137,6 @@ def test_shared_layer_gradient_includes_listeners_of_any_depth(order, kind):
         node.set_param("b", b + sign * step)
         losses.append(loss())
     assert (losses[0] - losses[1]) / 2e-2 == pytest.approx(np.linalg.norm(d_b), rel=1e-2)
-
-
-def test_loaded_pipeline_predicts_the_same(trained, tmp_path):
-    nlp, texts = trained
-    expected = [ents(doc) for doc in nlp.pipe(texts)]
-    assert any(expected)
-    nlp.to_disk(tmp_path)
-    assert [ents(doc) for doc in spacy.load(tmp_path).pipe(texts)] == expected
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The recurrent encoder as a tok2vec of spaCy's own components: a tagger, a text classifier."""
 
-from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +14,7 @@ from spacy.cli.train import train
 from spacy.language import Language
 from spacy.tokens import DocBin
 from spacy.training import Example
-from thinc.api import Model, set_dropout_rate
+from thinc.api import Model
 from torch import nn
 
 from graphs import LENGTHS, linear_layer, linear_of, random_docs
@@ -191,17 +190,6 @@ def test_dropout_between_layers_padded_matches_packed(
     assert not np.allclose(found[0], np.concatenate(model.begin_update(alike)[0]), atol=1e-3)
 
 
-@pytest.mark.parametrize("own", [None, 0.5])
-def test_dropout_rate_of_update_applies_unless_the_config_has_one(own: float | None) -> None:
-    model, _ = make(dropout=own)
-    for rate in (0.0, 0.5):
-        set_dropout_rate(model, rate)
-        once, again = (np.concatenate(model.begin_update(random_docs())[0]) for _ in range(2))
-        assert np.array_equal(once, again) == (rate == 0.0 and own is None)
-        once, again = (np.concatenate(model.predict(random_docs())) for _ in range(2))
-        np.testing.assert_array_equal(once, again)
-
-
 @given(st.lists(st.integers(0, 40), max_size=30))
 def test_bucket_by_length_keeps_padding_within_bound(lengths: list[int]) -> None:
     groups = buckets.bucket_by_length(lengths)
@@ -257,17 +245,6 @@ def encoder(**settings: Any) -> dict[str, Any]:
     return {"@architectures": name, "hidden_width": 16, "tok2vec": TOK2VEC, **settings}
 
 
-def bag(n: int = 1) -> dict[str, Any]:
-    """The config of a text classifier that sees how often each n-gram is there."""
-    name = "spacy.TextCatBOW.v3"
-    return {
-        "@architectures": name,
-        "exclusive_classes": True,
-        "ngram_size": n,
-        "no_output_layer": False,
-    }
-
-
 def pooled(tok2vec: dict[str, Any]) -> dict[str, Any]:
     """The config of a text classifier that sees the mean of the tokens."""
     pools = {f"use_reduce_{name}": name == "mean" for name in ("first", "last", "max", "mean")}
@@ -317,19 +294,6 @@ def best(scores: dict[str, float]) -> str:
     return max(scores, key=lambda name: scores[name])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rnn, bidirectional", [("rnn", True), ("lstm", False), ("gru", True)])
-def test_textcat_overfits_training_examples(rnn: str, bidirectional: bool, tmp_path: Path) -> None:
-    settings = {"rnn": rnn, "bidirectional": bidirectional, "depth": 2}
-    nlp, scores = classify(pooled(encoder(**settings)), OPINIONS)
-    assert [best(each) for each in scores] == [gold for _, gold in OPINIONS]
-    nlp.to_disk(tmp_path)
-    loaded = spacy.load(tmp_path)
-    assert [loaded(text).cats for text, _ in OPINIONS] == scores
-    batch = [doc.cats["good"] for doc in nlp.pipe(["", *(text for text, _ in OPINIONS)])]
-    np.testing.assert_allclose(batch[1:], [each["good"] for each in scores], atol=1e-5)
-
-
 @every_encoder
 def test_tagger_overfits_training_examples(rnn: str, tmp_path: Path) -> None:
     nlp = spacy.blank("en")
@@ -342,14 +306,6 @@ def test_tagger_overfits_training_examples(rnn: str, tmp_path: Path) -> None:
     nlp.to_disk(tmp_path)
     for each in (nlp, spacy.load(tmp_path)):
         assert [[token.tag_ for token in doc] for doc in each.pipe(texts)] == [*texts.values()]
-
-
-@pytest.mark.parametrize("blind", [bag, lambda: pooled(words_alone())])
-def test_bag_of_words_scores_ignore_word_order(blind: Callable[[], dict[str, Any]]) -> None:
-    """Control for the next test: without word order, both texts of a pair have the same score."""
-    _, scores = classify(blind(), ORDERS)
-    good = np.array([each["good"] for each in scores])
-    np.testing.assert_allclose(good[::2], good[1::2], atol=1e-5)
 
 
 @pytest.mark.parametrize("rnn, bidirectional", [("rnn", False), ("lstm", True), ("gru", False)])

@@ -102,19 +102,6 @@ def test_gradients_of_nested_layers_match_autograd_over_their_modules(
     assert sum(gradient.any() for gradient in gradients.values()) > 50
 
 
-def test_gradients_of_two_batches_are_added(tiny_transformer: str) -> None:
-    nlp = nested(tiny_transformer)
-    examples = make_examples(nlp)
-    expected: dict[str, Any] = {}
-    for part in (examples[:4], examples[4:]):
-        nlp.update(part, sgd=False)
-        for name, gradient in take_gradients(nlp).items():
-            expected[name] = expected.get(name, 0.0) + gradient
-    for part in (examples[:4], examples[4:]):
-        nlp.update(part, sgd=False)
-    assert_near(take_gradients(nlp), expected)
-
-
 @pytest.mark.parametrize("dtype", [None, "fp32"])
 def test_prediction_between_forward_and_backward_changes_nothing(
     dtype: str | None, tiny_transformer: str

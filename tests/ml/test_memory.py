@@ -108,17 +108,6 @@ def test_training_returns_free_memory(
     assert calls == [0] * (7 * len(modules_of(nlp)) // 3)
 
 
-def test_return_free_memory_trims_every_fiftieth_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    monkeypatch.setattr(memory, "_updates", count(1))
-    monkeypatch.setattr(memory, "_malloc_trim", lambda: calls.append)
-    for _ in range(49):
-        memory.return_free_memory()
-    assert calls == []
-    memory.return_free_memory()
-    assert calls == [0]
-
-
 def reachable_bytes(roots: Iterable[Any]) -> int:
     """The bytes of the arrays and tensors that can be reached from objects, vocabulary left out."""
     seen, total, pending = set(), 0, list(roots)

@@ -129,43 +129,9 @@ def test_crf_loss_with_missing_tags_matches_enumeration(
         assert max(abs(getattr(gradient, name)).max(initial=0) for name in SCORES) < 1e-6
 
 
-@given(batches(SMALL_SCORES))
-@example(single_tokens(0, TAG_MISSING))
-def test_softmax_loss_matches_token_cross_entropy(
-    batch: tuple[TagScheme, Chain, np.ndarray],
-) -> None:
-    _, potentials, gold = batch
-    potentials = softmax(potentials)
-    losses, gradient = nll_with_gradient(potentials, gold)
-    emissions, *_ = leaves(potentials)
-    by_token = torch.nn.functional.cross_entropy(
-        emissions, torch.from_numpy(gold), ignore_index=TAG_MISSING, reduction="none"
-    )
-    expected = [tokens.sum().item() for tokens in by_token.split(potentials.lengths.tolist())]
-    np.testing.assert_allclose(losses, expected, atol=1e-4)
-    (d_emissions,) = torch.autograd.grad(by_token.sum(), emissions)
-    np.testing.assert_allclose(gradient.emissions, d_emissions, atol=1e-4)
-
-
 def decode(potentials: Chain, scheme: TagScheme) -> list[np.ndarray]:
     """The most probable legal tags of each doc."""
     return split(potentials, viterbi(constrain(potentials, *scheme.constraints)))
-
-
-@pytest.mark.parametrize("lengths", [(), (0,), (0, 0)])
-@pytest.mark.parametrize("constrained", [True, False])
-def test_loss_and_gradient_without_tokens_are_zero(
-    lengths: tuple[int, ...], constrained: bool
-) -> None:
-    scheme, potentials, gold = single_tokens()
-    potentials = potentials._replace(lengths=np.array(lengths, dtype=np.int64))
-    chain = constrain(potentials, *scheme.constraints) if constrained else potentials
-    losses, gradient = nll_with_gradient(chain, gold)
-    assert losses.tolist() == [0.0] * len(lengths)
-    for name in SCORES:
-        assert getattr(gradient, name).shape == getattr(potentials, name).shape
-        assert not getattr(gradient, name).any()
-    assert [tags.shape for tags in decode(potentials, scheme)] == [(0,) for _ in lengths]
 
 
 @given(batches(SMALL_SCORES))
@@ -251,12 +217,6 @@ def assert_same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> Non
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
-def test_bilstm_crf_is_registered_and_has_named_layers() -> None:
-    assert spacy.registry.architectures.get("spacy-crf-ner.BiLSTMCRF.v1") is bilstm_crf
-    model = build()
-    assert [model.get_ref("tok2vec"), model.get_ref("output_layer")] == model.layers
-
-
 @pytest.mark.parametrize("rnn", ["lstm", "none"])
 @pytest.mark.parametrize("decoder", ["crf", "softmax"])
 def test_backprop_gradient_of_docs_matches_finite_difference(rnn: str, decoder: str) -> None:
@@ -281,16 +241,6 @@ def test_backprop_gradient_of_docs_matches_finite_difference(rnn: str, decoder: 
     assert slope == pytest.approx((total(h) - total(-h)) / (2 * h), rel=1e-2, abs=1e-3)
 
 
-@pytest.mark.parametrize("decoder", ["crf", "softmax"])
-def test_gradient_descent_lowers_loss(decoder: str) -> None:
-    model = make(decoder=decoder)
-    losses = []
-    for _ in range(30):
-        losses.append(loss_of(model, model.predict(docs()))[0].sum())
-        update(model, 0.2)
-    assert losses[-1] < losses[0] / 2
-
-
 @pytest.mark.parametrize("own", [None, 0.5])
 def test_set_dropout_rate_applies_to_head_in_training_only(own: float | None) -> None:
     model = make(dropout=own)
@@ -310,13 +260,6 @@ def test_potentials_after_update_stay_unchanged() -> None:
     update(model)
     for name in SCORES:
         np.testing.assert_array_equal(getattr(potentials, name), getattr(before, name))
-
-
-def test_mixed_precision_has_no_effect_on_a_cpu() -> None:
-    plain, mixed = (make(mixed_precision=mixed) for mixed in (False, True))
-    for model in (plain, mixed):
-        update(model)
-    assert_same(weights_of(plain), weights_of(mixed))
 
 
 @pytest.mark.parametrize("rnn", ["lstm", "none"])
@@ -357,28 +300,6 @@ def test_use_before_initialize_raises(use: Callable[..., Any]) -> None:
         with pytest.raises(InputError, match=r"no weights yet: call nlp\.initialize\(\)"):
             use(layer, X)
     model.finish_update(SGD(0.1))  # there is nothing to update
-
-
-def test_unknown_rnn_raises_at_build() -> None:
-    with pytest.raises(ValueError, match="rnn: expected one of"):
-        build(rnn="transformer")
-
-
-def pickled_copy(model: Model[Any, Chain]) -> Model[Any, Chain]:
-    """As `nlp.pipe(n_process=2)` makes it where processes are not forked."""
-    return cast(Any, pickle.loads(pickle.dumps(model)))
-
-
-@pytest.mark.parametrize("copy_of", [Model.copy, copy.deepcopy, pickled_copy])
-def test_copy_update_keeps_original_weights(copy_of: Callable[..., Any]) -> None:
-    model = make()
-    before = weights_of(model)
-    twin = copy_of(model)
-    assert_same(weights_of(twin), before)
-    update(twin)
-    assert_same(weights_of(model), before)
-    after = weights_of(twin)
-    assert all((after[name] != before[name]).any() for name in before)
 
 
 # Storing

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from spacy.attrs import DEP, ENT_IOB, ENT_TYPE, LEMMA, MORPH, NORM, POS, SENT_START, SHAPE, TAG
 from spacy.language import Language
 from spacy.tokens import Doc
-from spacy.util import registry
 from thinc.api import Model
 
 from graphs import ENCODER, NO_DROPOUT, WORDS, joined
@@ -167,12 +166,3 @@ def test_a_token_of_marks_is_read_as_it_is_and_in_no_entity(trained: Language) -
     assert [token.text for token in doc][:1] == ["\u200b"]
     assert [ent.text for ent in doc.ents] == ["Tim Cook", "Hanoi"]
     assert all(ent._.confidence > 0.9 for ent in doc.ents)
-
-
-def test_layers_side_by_side_read_the_same_words_in_training_and_prediction() -> None:
-    cnn = registry.resolve({"model": TOK2VEC})["model"]
-    layer = concatenate(cnn)
-    docs = [Doc(VOCAB, ["Ha\u00adnoi"]), Doc(VOCAB, ["Hanoi"])]
-    layer.initialize(X=docs)
-    np.testing.assert_array_equal(*layer.predict(docs))
-    np.testing.assert_array_equal(*layer(docs, is_train=True)[0])

@@ -30,7 +30,7 @@ from thinc.api import Config
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from pipelines import LISTENER, OWN_TRANSFORMER, TOK2VEC, add_shared, make_examples
+from pipelines import LISTENER, TOK2VEC, add_shared, make_examples
 from spacy_crf_ner import data
 from spacy_crf_ner.atomic import MACHINE, UNFINISHED
 from spacy_crf_ner.cli import app
@@ -359,26 +359,6 @@ def test_two_ranks_match_one_process_with_double_batch(straight: Job, one_proces
     assert all(len(a["batch"]) == len(b["batch"]) == 4 for a, b in batches)
 
 
-@pytest.mark.slow
-def test_two_ranks_accumulating_gradients_match_one_process(
-    docs: Path, dev: Path, folder: Path, one_process: Path
-) -> None:
-    parts = {"training.accumulate_gradient": 3}
-    config = small(few(docs, folder, 60), dev, {"size": 4}, **parts)
-    job = Job(folder / "accumulated", config).succeeded()
-    assert_close(weights(job.output / "model-last"), weights(one_process), 1e-5)
-
-
-@pytest.mark.slow
-def test_two_ranks_with_overlapping_entities_match_one_process(
-    docs: Path, dev: Path, folder: Path
-) -> None:
-    some, settings = few(docs, folder, 60), {"components.ner.overlap": True}
-    ranks = Job(folder / "chains", small(some, dev, {"size": 4}, **settings)).succeeded()
-    alone = train_alone(docs, dev, folder, "one_of_chains", **settings)
-    assert_close(weights(ranks.output / "model-last"), weights(alone), 1e-5)
-
-
 def test_training_step_makes_three_collective_calls(straight: Job) -> None:
     """One for the batch, one for which weights have gradients, one for all gradients."""
     calls = [step["calls"] for step in straight.steps(0)]
@@ -393,12 +373,6 @@ def test_only_rank_0_evaluates_logs_and_writes(straight: Job) -> None:
     assert straight.stdout[0].count("model-last") == 1 and "LOSS" in straight.stdout[0]
     assert straight.stdout[1] == ""
     assert {path.name for path in straight.output.iterdir()} == {"model-best", "model-last", STATE}
-
-
-def test_pipeline_trained_by_ranks_predicts_in_one_process(straight: Job) -> None:
-    nlp = spacy.load(straight.output / "model-best")
-    assert nlp("Ada Lovelace was in Paris.").has_annotation("ENT_IOB")
-    assert nlp.meta["performance"].keys() >= {"ents_f", "ner_loss"}
 
 
 def test_pipeline_trained_by_ranks_knows_the_texts_of_all(
@@ -472,33 +446,6 @@ def test_resumed_ranks_match_uninterrupted_training(uneven: Job, killed: Job) ->
     assert meta[0]["ents_f"] == meta[1]["ents_f"]
     states = [torch.load(job.output / STATE)["progress"] for job in (uneven, resumed)]
     assert states[0] == states[1] and states[0]["steps"] == 12
-
-
-@pytest.mark.slow
-def test_two_ranks_reach_the_score_of_one_process(docs: Path, tmp_path: Path) -> None:
-    """On the sample corpus, of 68 sentences to evaluate on.
-
-    Ranks draw their batches in another order, as another seed does. The margin is twice the
-    standard error of an F-score near 0.4 on the 106 entities: sqrt(0.4 * 0.6 / 106).
-    """
-    settings = {
-        "training.max_steps": 150,
-        "training.max_epochs": 0,
-        "training.eval_frequency": 50,
-        "training.optimizer.eps": 1e-8,
-        "training.optimizer.grad_clip": 1.0,
-        "training.optimizer.learn_rate.initial_rate": 0.005,
-        "training.optimizer.learn_rate.total_steps": 150,
-        "components.ner.model.tok2vec.width": 48,
-        "components.ner.model.hidden_width": 48,
-    }
-    files = docs / "train.spacy", docs / "dev.spacy"
-    scores = []
-    for number, size in ((2, 8), (1, 16)):
-        config = small(*files, {"size": size}, **settings)
-        job = Job(tmp_path / str(number), config, number).succeeded()
-        scores.append(spacy.load(job.output / "model-best").meta["performance"]["ents_f"])
-    assert min(scores) > 0.3 and abs(scores[0] - scores[1]) < 0.1, scores
 
 
 # One process
@@ -639,25 +586,6 @@ def test_resume_with_rehearsal_matches_uninterrupted_training(
     }
     train(config, tmp_path / "whole")
     config["training"]["max_steps"] = 2
-    train(config, tmp_path / "parts")
-    config["training"]["max_steps"] = 6
-    train(config, tmp_path / "parts", resume=True)
-    whole, parts = (weights(tmp_path / name / "model-last") for name in ("whole", "parts"))
-    assert_close(parts, whole, 0.0)
-
-
-@pytest.mark.slow
-def test_resume_with_transformer_matches_uninterrupted_training(
-    docs: Path, dev: Path, tmp_path: Path, tiny_transformer: str
-) -> None:
-    config = small(few(docs, tmp_path, 6), dev, {}, **{"training.max_epochs": 0})
-    config["training"]["batcher"] = {"@batchers": "spacy.batch_by_sequence.v1", "size": 2}
-    model = {**OWN_TRANSFORMER, "name": tiny_transformer, "transformer_config": NO_DROPOUT}
-    config["nlp"]["pipeline"] = ["tok2vec", "ner"]
-    config["components"]["tok2vec"] = {"factory": "shared_tok2vec", "model": model}
-    config["components"]["ner"]["model"]["tok2vec"] = LISTENER
-    train(config, tmp_path / "whole")
-    config["training"]["max_steps"] = 4  # in the second epoch
     train(config, tmp_path / "parts")
     config["training"]["max_steps"] = 6
     train(config, tmp_path / "parts", resume=True)
@@ -889,17 +817,6 @@ def test_rank_whose_gradients_overflow_adds_zeros() -> None:
         for name, gradient in gradients(nlp).items():
             assert gradient is not None and gradient.any(), name
             assert torch.equal(gradient, alone[name]), name
-
-
-def test_sum_gradients_adds_sparse_gradients() -> None:
-    nlps = [small_pipeline() for _ in range(2)]
-    for rank, nlp in enumerate(nlps):
-        owner = next(p.owner for p in parameters(nlp) if isinstance(p.owner, nn.Parameter))
-        owner.grad = torch.full_like(owner, rank + 1.0).to_sparse()
-    together(lambda group: sum_gradients(nlps[group.rank], group))
-    for nlp in nlps:
-        owner = next(p.owner for p in parameters(nlp) if isinstance(p.owner, nn.Parameter))
-        assert torch.equal(owner.grad, torch.full_like(owner, 3.0))
 
 
 def test_broadcast_weights_with_other_shapes_raises() -> None:

@@ -174,19 +174,6 @@ def test_freeze_layers_keeps_frozen_weights_and_trains_others(
         assert kept(expected, weights(each)) == lower_half(module_of(each))
 
 
-def test_frozen_layers_save_no_tensors_for_backward(corpus: str, tiny_transformer: str) -> None:
-    config = make_config(corpus, tiny_transformer)
-    config["initialize"]["after_init"] = HALF_FROZEN
-    nlp = init_nlp(config)
-    module: Any = module_of(nlp)
-    low, high = module.encoder.layer
-    examples = make_examples(nlp, [pair for pair in SENTENCES if pair[0]])
-    for part, learns in ((module.embeddings, False), (low, False), (high, True)):
-        with saved_by(part) as counts:
-            nlp.update(examples, sgd=nlp.create_optimizer())
-        assert counts and all((count > 0) == learns for count in counts)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("layers", [0, 1, 2])
 def test_freeze_layers_stops_gradients_in_each_architecture(layers: int) -> None:
@@ -229,20 +216,6 @@ def saved(corpus: str, tiny_transformer: str, tmp_path_factory: pytest.TempPathF
     config["initialize"]["after_init"] = HALF_FROZEN
     trained(config, folder)
     return folder / "model-last"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["all", "half"])
-def test_sourced_transformer_keeps_only_frozen_weights(
-    how: str, saved: Path, corpus: str, tiny_transformer: str
-) -> None:
-    config = make_config(corpus, tiny_transformer)
-    config["components"] = {"ner": {"source": str(saved), "component": "ner"}}
-    if how == "half":
-        config["initialize"]["after_init"] = HALF_FROZEN
-    before = weights(spacy.load(saved))
-    nlp = trained(config)
-    assert kept(before, weights(nlp)) == (lower_half(module_of(nlp)) if how == "half" else set())
 
 
 @pytest.mark.parametrize("again", [True, False])
