@@ -37,7 +37,6 @@ from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.risk_control import Targets
 from spacy_crf_ner.export import export_pipeline
-from spacy_crf_ner.pipeline.calibration import log_likelihoods
 
 WORDS = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "char_width": 16, "word_width": 16}
 SPANS = {"@misc": "spacy-crf-ner.strided_spans.v1", "window": 6, "stride": 4}
@@ -172,30 +171,6 @@ def test_exported_potentials_match_torch(pair: tuple[Language, Language]) -> Non
     np.testing.assert_allclose(
         alone.emissions, exported.emissions[begin : begin + len(docs[5])], atol=1e-4
     )
-
-
-def test_exported_nbest_posteriors_and_scores_match_torch(pair: tuple[Language, Language]) -> None:
-    results: list[Any] = []
-    for nlp in pair:
-        doc = nlp.make_doc("Tim Cook visited Hanoi.")
-        for name, pipe in nlp.pipeline:
-            doc = doc if name == "crf_ner" else pipe(doc)
-        ner: Any = nlp.get_pipe("crf_ner")
-        examples = make_examples(nlp)
-        for name, pipe in nlp.pipeline:
-            for eg in examples if name != "crf_ner" else ():
-                eg.predicted = pipe(eg.predicted)
-        results.append(
-            [
-                [each.log_probability for each in ner.nbest([doc], 3)[0]],
-                ner.span_posteriors(doc, [Span(doc, 0, 2, "PERSON"), Span(doc, 3, 4, "GPE")]),
-                ner.trellis(doc).marginals.ravel().tolist(),
-                ner.transitions().scores.ravel().tolist(),
-                log_likelihoods(ner, examples),
-            ]
-        )
-    for expected, exported in zip(*results, strict=True):
-        assert exported == pytest.approx(expected, abs=1e-3)
 
 
 def test_copies_of_exported_pipeline_predict_same_entities(

@@ -229,13 +229,6 @@ def test_mixed_precision_uses_bfloat16_if_supported(gpu, tiny_transformer, mixed
     assert not any(torch.equal(value, before[name]) for name, value in weights(nlp).items())
 
 
-def test_auto_dtype_is_bf16_only_if_supported(gpu, tiny_transformer):
-    nlp = pipeline(tiny_transformer)
-    initialized(nlp)
-    accelerate(nlp, "auto")
-    assert head(nlp).resolved_dtype == ("bf16" if HAS_BF16 else "fp16")
-
-
 @pytest.mark.parametrize("mixed_precision", [False, True])
 def test_gradients_of_parts_add_up_in_each_dtype(gpu, tiny_transformer, mixed_precision):
     found = []
@@ -248,31 +241,6 @@ def test_gradients_of_parts_add_up_in_each_dtype(gpu, tiny_transformer, mixed_pr
         found.append(gradients(nlp)["1.projection.weight"])
     whole, summed = found
     torch.testing.assert_close(summed, whole, rtol=0.05, atol=0.05 * float(whole.abs().max()))
-
-
-@pytest.mark.parametrize("mixed_precision", [False, True])
-def test_gradients_of_rehearsal_are_added_in_each_dtype(gpu, mixed_precision):
-    def trained():
-        nlp = spacy.blank("en")
-        nlp.add_pipe("crf_ner", config={"model": {"mixed_precision": mixed_precision}})
-        initialized(nlp)
-        nlp.resume_training()
-        module = head(nlp).module
-        with torch.no_grad():  # now it has something to rehearse
-            module.projection.bias.copy_(torch.linspace(-1, 1, len(module.projection.bias)))
-        return nlp, nlp.get_pipe("crf_ner"), make_examples(nlp)
-
-    found = []
-    for rehearses, updates in ((True, False), (False, True), (True, True)):
-        nlp, pipe, examples = trained()
-        if rehearses:
-            pipe.rehearse(examples)
-        if updates:
-            pipe.update(examples)
-        found.append(gradients(nlp)["0.projection.weight"])
-    assert float(found[0].abs().max()) > 0.1
-    tolerance = 0.05 * float(found[2].abs().max())
-    torch.testing.assert_close(found[2], found[0] + found[1], rtol=0.05, atol=tolerance)
 
 
 def test_grouped_adam_updates_cpu_layer_while_gpu_is_in_use(gpu):
@@ -346,17 +314,6 @@ def test_grouped_adam_on_gpu_matches_cpu(gpu, settings):
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             torch.testing.assert_close(found[name], value, rtol=1e-6, atol=1e-6, msg=name)
-
-
-@pytest.mark.parametrize("settings", [{"beta1": 0.0, "beta2": 0.0}, {"L2_is_weight_decay": False}])
-def test_grouped_adam_with_unfused_settings_updates_weights(gpu, tiny_transformer, settings):
-    nlp = pipeline(tiny_transformer, False)
-    initialized(nlp)
-    before = weights(nlp)
-    step(nlp, GroupedAdam(0.1, L2=0.1, **settings))
-    after = weights(nlp)
-    assert not torch.equal(before["1.projection.weight"], after["1.projection.weight"])
-    assert all(weight.grad is None for weight in head(nlp).module.parameters())
 
 
 def test_weights_stay_in_one_buffer_for_cudnn(gpu, tiny_transformer):
@@ -501,15 +458,6 @@ def test_all_query_methods_run_on_gpu(gpu, tmp_path):
     ]
 
 
-def test_training_overlapping_entities_lowers_loss(gpu):
-    nlp = spacy.blank("en")
-    settings = {"overlap": True, "max_nesting": 2, "model": {"hidden_width": 16}}
-    nlp.add_pipe("crf_ner", config=settings)
-    optimizer = initialized(nlp)
-    losses = [step(nlp, optimizer)["crf_ner"] for _ in range(5)]
-    assert losses[-1] < losses[0] and len(list(nlp.pipe(TEXTS))) == len(TEXTS)
-
-
 def save_corpus(folder):
     nlp = spacy.blank("en")
     for name in ("train", "dev"):
@@ -608,20 +556,6 @@ def test_info_command_prints_gpu_and_auto_choice(gpu):
     assert result.exit_code == 0 and torch.cuda.get_device_name() in result.output
     assert f"auto      {'bf16' if HAS_BF16 else 'fp16'}" in result.output
     assert "none can be used" not in result.output
-
-
-def test_emissions_on_gpu_match_cpu(gpu, tmp_path):
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner")
-    spacy.util.fix_random_seed(0)
-    nlp.initialize(lambda: make_examples(nlp))
-    nlp.to_disk(tmp_path)
-    docs = [nlp.make_doc(text) for text in TEXTS]
-    on_gpu = nlp.get_pipe("crf_ner").model.predict(docs).emissions
-    spacy.require_cpu()
-    loaded = spacy.load(tmp_path)
-    on_cpu = loaded.get_pipe("crf_ner").model.predict(docs).emissions
-    np.testing.assert_allclose(on_gpu, on_cpu, atol=1e-3)
 
 
 @pytest.mark.parametrize("chars", ["cnn", "lstm"])

@@ -17,7 +17,7 @@ from spacy.training import Example
 from thinc.api import Model
 from torch import nn
 
-from graphs import LENGTHS, linear_layer, linear_of, random_docs
+from graphs import linear_layer, linear_of, random_docs
 from pipelines import TOK2VEC
 from spacy_crf_ner.ml import bilstm_crf as network
 from spacy_crf_ner.ml import buckets
@@ -25,7 +25,6 @@ from spacy_crf_ner.ml.network import rnn_encoder
 
 ROOT = Path(__file__).parents[2]
 RNNS = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
-GATES = {"rnn": 1, "lstm": 4, "gru": 3}
 every_encoder = pytest.mark.parametrize("rnn", sorted(RNNS))
 both_ways = pytest.mark.parametrize("bidirectional", [True, False])
 any_depth = pytest.mark.parametrize("depth", [1, 2])
@@ -64,17 +63,6 @@ OPINIONS = [
     ("A clumsy book that is a pain to read.", "bad"),
     ("The room was dark and full of dust.", "bad"),
 ]
-# Each pair has the words of the other, in another order.
-ORDERS = [
-    ("not good , bad", "bad"),
-    ("not bad , good", "good"),
-    ("it was good and not bad", "good"),
-    ("it was bad and not good", "bad"),
-    ("not dull : funny", "good"),
-    ("not funny : dull", "bad"),
-    ("funny , I thought , but it was dull", "bad"),
-    ("dull , I thought , but it was funny", "good"),
-]
 
 
 def make(**settings: Any) -> tuple[Model[Any, Any], list[Any]]:
@@ -105,22 +93,6 @@ def encode(twin: nn.Module, array: Any) -> torch.Tensor:
 
 
 # The layer
-
-
-@every_encoder
-@both_ways
-@any_depth
-def test_shapes_and_weight_counts_match_formula(rnn: str, bidirectional: bool, depth: int) -> None:
-    """An LSTM has 4((n + m)m + m) weights a direction, and torch 4m of second biases."""
-    model, _ = make(rnn=rnn, bidirectional=bidirectional, depth=depth)
-    directions = 1 + bidirectional
-    assert model.get_dim("nO") == 5 * directions
-    assert [y.shape for y in model.predict(random_docs())] == [(T, 5 * directions) for T in LENGTHS]
-    m, expected = 5, 0
-    for layer in range(depth):
-        n = 4 if layer == 0 else m * directions
-        expected += directions * GATES[rnn] * ((n + m) * m + m + m)
-    assert sum(p.numel() for p in module_of(model).parameters()) == expected
 
 
 @every_encoder
@@ -221,16 +193,6 @@ def test_encoder_pads_docs_in_training_and_for_lstm(
     assert called == ["_encode_padded" if training or rnn == "lstm" else "_encode_packed"]
 
 
-def test_dtype_applies_to_prediction_only() -> None:
-    (exact, _), (rounded, _) = make(), make(dtype="bf16")
-    for is_train in (True, False):
-        Y, nearly = (
-            np.concatenate(model(random_docs(), is_train)[0]) for model in (exact, rounded)
-        )
-        np.testing.assert_allclose(nearly, Y, atol=0 if is_train else 0.02)
-        assert np.array_equal(nearly, Y) == is_train
-
-
 def test_rnn_encoder_with_rnn_none_raises() -> None:
     with pytest.raises(ValueError, match=r"rnn: expected an encoder, got 'none'"):
         make(rnn="none")
@@ -243,33 +205,6 @@ def encoder(**settings: Any) -> dict[str, Any]:
     """The config of a small encoder."""
     name = "spacy-crf-ner.RNNEncoder.v1"
     return {"@architectures": name, "hidden_width": 16, "tok2vec": TOK2VEC, **settings}
-
-
-def pooled(tok2vec: dict[str, Any]) -> dict[str, Any]:
-    """The config of a text classifier that sees the mean of the tokens."""
-    pools = {f"use_reduce_{name}": name == "mean" for name in ("first", "last", "max", "mean")}
-    name = "spacy.TextCatReduce.v1"
-    return {"@architectures": name, "exclusive_classes": True, "tok2vec": tok2vec, **pools}
-
-
-def words_alone() -> dict[str, Any]:
-    """The config of a tok2vec that sees each token alone."""
-    return {
-        "@architectures": "spacy.MultiHashEmbed.v2",
-        "width": 32,
-        "attrs": ["NORM"],
-        "rows": [500],
-        "include_static_vectors": False,
-    }
-
-
-def classify(
-    model: dict[str, Any], texts: list[tuple[str, str]], steps: int = 15
-) -> tuple[Language, list[dict[str, float]]]:
-    """Train a text classifier; the pipeline, and its scores for the texts."""
-    nlp = spacy.blank("en")
-    nlp.add_pipe("textcat", config={"model": model})
-    return fit(nlp, opinions(nlp, texts), steps), [nlp(text).cats for text, _ in texts]
 
 
 def opinions(nlp: Language, texts: list[tuple[str, str]]) -> list[Example]:
@@ -306,15 +241,6 @@ def test_tagger_overfits_training_examples(rnn: str, tmp_path: Path) -> None:
     nlp.to_disk(tmp_path)
     for each in (nlp, spacy.load(tmp_path)):
         assert [[token.tag_ for token in doc] for doc in each.pipe(texts)] == [*texts.values()]
-
-
-@pytest.mark.parametrize("rnn, bidirectional", [("rnn", False), ("lstm", True), ("gru", False)])
-def test_textcat_over_encoder_learns_word_order(rnn: str, bidirectional: bool) -> None:
-    """Over a tok2vec without context, so that only the encoder can learn word order."""
-    model = pooled(encoder(rnn=rnn, bidirectional=bidirectional, tok2vec=words_alone()))
-    _, scores = classify(model, ORDERS, steps=30)
-    assert [best(each) for each in scores] == [gold for _, gold in ORDERS]
-    assert min(max(each.values()) for each in scores) > 0.8
 
 
 # The shipped config

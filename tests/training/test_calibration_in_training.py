@@ -195,19 +195,6 @@ def test_calibrate_on_dev_skips_frozen_components_and_those_with_a_threshold(
     assert fits(nlp) == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
 
-def test_calibrate_on_dev_replaces_fit_of_sourced_component(
-    corpus: Path, plain: Path, tmp_path: Path
-) -> None:
-    """A sourced component was calibrated; training goes on."""
-    source = calibrated_to(7.0, plain, tmp_path / "source")
-    config = make_config(corpus)
-    config["components"]["ner"] = {"source": source}
-    nlp = trained(config, tmp_path / "out")
-    found = fits(nlp)
-    assert found[0] != pytest.approx(7.0, rel=0.1)
-    assert found == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
-
-
 def test_calibrate_on_dev_fits_each_component_when_another_fails(
     corpus: Path,
     tmp_path: Path,
@@ -246,12 +233,6 @@ def test_calibrate_on_dev_fits_each_component_when_another_fails(
     callback(nlp)
     failed = [f"[{name}] calibration failed: not now" for name in ("ner", "second")]
     assert caplog.messages == failed
-
-
-def test_calibrate_on_dev_fits_overlapping_entities(corpus: Path, tmp_path: Path) -> None:
-    config = make_config(corpus, **{"components.ner.overlap": True})
-    nlp = trained(config, tmp_path)
-    assert fits(nlp) == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
 
 def test_training_on_few_dev_entities_says_so_in_one_line(
@@ -490,18 +471,6 @@ def test_student_config_with_hold_out_removes_calibration(hold_out: int, corpus:
         nlp, ["LOC", "PER"], corpus, path, weight=1.0, temperature=1.0, hold_out=hold_out
     )
     assert (config["training"]["before_to_disk"] is None) == bool(hold_out)
-
-
-def test_calibration_increases_dev_log_likelihood(corpus: Path, tmp_path: Path) -> None:
-    """The model is overconfident: DEV contradicts some labels of TRAIN."""
-    settings = {"training.max_steps": 60, "training.eval_frequency": 60}
-    nlp = trained(make_config(corpus, **settings), tmp_path)
-    examples = list(Corpus(corpus / "dev.spacy")(nlp))
-    ner: Any = nlp.get_pipe("ner")
-    with_it = np.sum(log_likelihoods(ner, examples))
-    for each in FITS:  # the weights are the same without
-        setattr(ner, each, None)
-    assert with_it > np.sum(log_likelihoods(ner, examples)) + 1
 
 
 def test_calibration_at_the_first_evaluation_keeps_hashes_of_dev(corpus: Path) -> None:
