@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import spacy
 from numpy.testing import assert_array_equal
-from spacy.tokens import Doc
-from spacy.vocab import Vocab
 from thinc.api import Model
 
 from graphs import ENCODER, WORDS, joined
@@ -84,28 +82,6 @@ def test_concatenate_accepts_zero_width_vectors_of_empty_doc(docs, place_of_empt
 def test_concatenate_without_layers_raises():
     with pytest.raises(InputError, match="one layer or more"):
         concatenate()
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_layer_with_spacys_last_listener_gets_its_gradient_last(order):
-    """SpaCy walks them by depth; a layer of thinc has the first and the last of three."""
-
-    class Listener(Model):
-        upstream_name = "tok2vec"
-
-    def layer(kind, name, *below):
-        def forward(model, docs, is_train):
-            return [place(len(doc), 2) for doc in docs], lambda dY: called.append(name)
-
-        return kind(name, forward, layers=below)
-
-    called = []
-    below = Listener("1", None), Model("between", None, layers=[Listener("3", None)])
-    layers = [layer(Model, "first and last", *below), concatenate(layer(Listener, "second"))]
-    model = concatenate(*layers[::order])
-    doc = Doc(Vocab(), ["a"])
-    model.begin_update([doc])[1]([place(1, 4)])
-    assert called == ["second", "first and last"]
 
 
 @pytest.mark.parametrize("kind", ["flat", "nested"])

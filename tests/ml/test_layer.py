@@ -235,12 +235,6 @@ def test_a_numpy_array_stays_on_the_cpu(elsewhere: None) -> None:
     assert (to_array(tensor) == 2).all()
 
 
-def test_grouped_adam_updates_cpu_weights_while_gpu_is_default(elsewhere: None) -> None:
-    weights = np.ones(2**15, dtype="f")
-    GroupedAdam(0.1)((1, "W"), weights, np.ones_like(weights))
-    assert (weights < 1).all()
-
-
 def test_cpu_pipeline_trains_and_predicts_while_gpu_is_default(
     tiny_transformer: str, request: pytest.FixtureRequest
 ) -> None:

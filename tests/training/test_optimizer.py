@@ -242,34 +242,6 @@ def test_update_together_matches_thinc_adam(name: str, settings: dict[str, Any])
     assert (ours.averages is None) == (theirs.averages is None)
 
 
-@pytest.mark.parametrize(
-    "settings, transposed",
-    [
-        ({"L2": DECAY, "L2_is_weight_decay": False}, False),
-        ({"beta1": 0.0, "beta2": 0.0}, False),
-        ({"L2": DECAY}, True),
-    ],
-)
-def test_module_that_cannot_be_updated_together_matches_thinc_adam(
-    settings: dict[str, Any], transposed: bool
-) -> None:
-    module = nn.Linear(5, 4)
-    if transposed:
-        module.weight = nn.Parameter(module.weight.detach().t().contiguous().t())
-    shim = TorchShim(lambda: module)
-    shim.build_module()
-    expected = {name: p.detach().numpy().copy() for name, p in module.named_parameters()}
-    ours, theirs = GroupedAdam(RATE, **settings), Adam(RATE, **settings)
-    for step in range(3):
-        for name, p in module.named_parameters():
-            gradient = arrays(step, *p.shape)
-            p.grad = torch.from_numpy(gradient.copy())
-            theirs((7, name), expected[name], gradient)
-        shim.finish_update(ours)
-    for name, p in module.named_parameters():
-        np.testing.assert_allclose(p.detach(), expected[name], rtol=1e-6, atol=1e-7)
-
-
 def test_parameter_that_is_updated_together_at_times_matches_thinc_adam() -> None:
     """Here L2 is weight decay, or there is none, and the gradient has it."""
     L2 = [0.0, DECAY, 0.0, DECAY, 0.0]

@@ -37,8 +37,7 @@ class ProcessGroup:
 
     def all_reduce(self, tensor: Tensor) -> None:
         """Replace a tensor, in place, by its sum over all ranks."""
-        if self.size > 1:
-            self._collective(dist.all_reduce, tensor)
+        self._collective(dist.all_reduce, tensor)
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag is set in any rank."""
@@ -49,15 +48,13 @@ class ProcessGroup:
     def broadcast(self, value: T) -> T:
         """Return the object of rank 0, which must be picklable, in all ranks."""
         values = [value if self.rank == 0 else None]
-        if self.size > 1:
-            self._collective(dist.broadcast_object_list, values, 0)
+        self._collective(dist.broadcast_object_list, values, 0)
         return values[0]  # type: ignore[return-value]
 
     def gather(self, value: T) -> list[T]:
         """Return the objects of all ranks, which must be picklable, in all ranks."""
         values = [value] * self.size
-        if self.size > 1:
-            self._collective(dist.all_gather_object, values, value)
+        self._collective(dist.all_gather_object, values, value)
         return values
 
     def leave(self) -> None:
@@ -66,6 +63,8 @@ class ProcessGroup:
             dist.destroy_process_group()
 
     def _collective(self, call: Callable[..., Any], *args: Any) -> None:
+        if self.size == 1:
+            return
         try:
             call(*args)
         except RuntimeError as error:
