@@ -15,7 +15,10 @@ from .options import MAX_LOSS, Lang, MaxLoss, Repair
 from .startup import leave_out_torch
 
 # As in `data`, which takes a second to import.
-FORMATS = "auto, inline, conll, gmb, jsonl, doccano, label_studio, brat, hugging_face, spacy"
+FORMATS = (
+    "auto, inline, conll, table, pubtator, webanno, jsonl, doccano, label_studio, brat, "
+    "hugging_face, spacy"
+)
 SPLIT_BY = ("documents", "sentences")
 
 
@@ -116,8 +119,9 @@ def convert(
     tag_column: Annotated[
         str | None,
         typer.Option(
-            help="Column of the tags. conll: its number, from 1, or -1, the last (the default). "
-            "hugging_face: its name; ner_tags by default. In JSON: a key.",
+            help="Column of the tags: its number, from 1, or -1, the last; or its name. 10:name is "
+            "the value of name in cells as name=B-PER|Gloss=x. hugging_face: its name; ner_tags by "
+            "default. In JSON: a key.",
         ),
     ] = None,
     token_column: Annotated[
@@ -151,11 +155,16 @@ def convert(
 
     \b
     Formats, detected by content unless --format is given:
-      inline        [Tim Cook](PERSON) visited [Hanoi](GPE).   a sentence per line
+      inline        [Tim Cook](PERSON) visited [Hanoi](GPE).     one sentence per
+                    line; or <PERSON>Tim Cook</PERSON>
       conll         Hanoi NNP B-GPE     one token per line, a blank line after
-                    a sentence, any number of columns, divided by tabs or spaces;
-                    tags in IOB1, IOB2 (BIO), BILUO, BIOES or BMES
-      gmb           Sentence: 1,Hanoi,NNP,B-geo     Kaggle's ner_dataset.csv
+                    a sentence, any number of columns, separated by tabs or spaces;
+                    tags in IOB1, IOB2 (BIO), BILUO, BIOES, BMES, or labels alone;
+                    also spaCy's .iob: Hanoi|NNP|B-GPE
+      table         sentence,word,tag     CSV or .xlsx with a token in each row;
+                    or text,entities with a text and [[0, 5, "GPE"]]
+      pubtator      1|t|Hanoi     titles and abstracts, and lines of entities
+      webanno       #FORMAT=WebAnno TSV 3.3     from WebAnno and INCEpTION
       jsonl         {"text": "Hanoi.", "spans": [{"start": 0, "end": 5, "label":
                     "GPE"}]}     from spaCy and Prodigy
       doccano       {"text": "Hanoi.", "label": [[0, 5, "GPE"]]}     JSONL export

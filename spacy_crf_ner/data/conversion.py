@@ -111,7 +111,7 @@ def convert(
     """
     sources = [source] if isinstance(source, Path) else list(source)
     options, log = options or ConvertOptions(), log or ConversionLog()
-    read_file = _reader(sources, options, log.spans_key)
+    read_file = _reader(sources, options)
     suffix = _check_options(target, options, log.spans_key)
     one_file = target.suffix in FILE_SUFFIXES
     files, ignored = find_files(sources, as_one=one_file)
@@ -165,7 +165,9 @@ def _prepare(
 ) -> Iterator[Doc]:
     """Divide or join syllables, group sentences, mark labels, and merge answers."""
     sentences = (SYLLABLES[options.syllables](docs) for docs in files)
-    docs = (doc for each in sentences for doc in group_sentences(each, options.n_sents))
+    docs: Iterator[Doc] = (
+        doc for each in sentences for doc in group_sentences(each, options.n_sents)
+    )
     if options.labels is not None:
         docs = _labeled(docs, options.labels, part, log)
     if options.merge is None:
@@ -400,18 +402,13 @@ def blank_pipeline(lang: str, segment: bool = True) -> Language:
         raise InputError(f"lang: expected a language of spaCy, got {lang!r}: {error}") from error
 
 
-def _reader(sources: list[Path], options: ConvertOptions, spans_key: str | None) -> Reader:
+def _reader(sources: list[Path], options: ConvertOptions) -> Reader:
     """Return the reader of the format, with the columns that were chosen."""
     format, columns = options.format, options.columns
     if format == "auto":
         format = detect_format(*sources, columns=[*columns.values()])
     if format not in FORMATS:
         raise InputError(f"format: expected auto, {', '.join(FORMATS)}, got {format!r}.")
-    if spans_key is not None and format in ("gmb", "hugging_face"):
-        raise InputError(
-            f"spans_key: expected a format whose entities may overlap, got {format!r}, which has "
-            "one tag per token. Convert it without a spans key."
-        )
     chosen = signature(FORMATS[format]).parameters
     for name, column in columns.items():
         kinds = str(chosen[name].annotation) if name in chosen else ""

@@ -19,7 +19,16 @@ from .counting import (
     matched_in_utf16,
     n_units,
 )
-from .iob import CLOSED_SCHEMES, PREFIXES, InvalidTag, decode_tags, detect_scheme, is_closed, is_tag
+from .iob import (
+    CLOSED_SCHEMES,
+    PREFIXES,
+    InvalidTag,
+    decode_tags,
+    find_scheme,
+    is_closed,
+    is_tag,
+    spelled,
+)
 from .json_records import is_text, shorten, store_meta
 from .lines import Problem
 from .offsets import (
@@ -64,10 +73,13 @@ def make_docs(
     if not one_pass and str(path) not in log.offsets:
         _survey(path, nlp, log, read)
     offsets = log.offsets.get(str(path), Offsets())
-    closed = is_closed(log.tag_schemes.get(str(path), ""))
+    scheme = log.tag_schemes.get(str(path), "")
+    standard, closed = spelled(scheme), is_closed(scheme)
     places: dict[int, str] = {}  # for each id, a hash and the last part of its place: 150 bytes
     for record in read(log):
-        problem = record.problem or _check_tags(record)
+        record.tags = [[tag and standard(tag) for tag in tags] for tags in record.tags]
+        bad_tags = _check_tags(record)
+        problem = record.problem or bad_tags
         decoded = [decode_tags([tag or "O" for tag in tags], closed) for tags in record.tags]
         try:
             if problem:
@@ -88,16 +100,15 @@ def _survey(path: Path, nlp: Language, log: ConversionLog, read: ReadRecords) ->
     survey = OffsetSurvey(lambda record: _tokens(record, nlp))
     has_tags = False
 
-    def tags() -> Iterator[list[str]]:
+    def tags() -> Iterator[list[str | None]]:
         nonlocal has_tags
         for record in read(log.for_second_pass()):
             if record.spans or record.incorrect:
                 survey.add(record)
-            _check_tags(record)
             has_tags |= bool(record.tags)
-            yield from ([tag or "O" for tag in layer] for layer in record.tags)
+            yield from record.tags
 
-    scheme = detect_scheme(tags())
+    scheme = find_scheme(tags())
     if has_tags:
         log.tag_schemes[str(path)] = scheme
     log.offsets[str(path)] = found = survey.result(str(path))
@@ -123,7 +134,8 @@ def _to_doc(
 ) -> Doc:
     """Make the Doc of a record. It raises CorpusError, if at all, before it counts any entity."""
     where, doc = record.where, _tokens(record, nlp)
-    if log.spans_key is not None and (record.partial or record.missing):
+    is_partial = record.partial or record.missing or any(None in tags for tags in record.tags)
+    if log.spans_key is not None and is_partial:
         fix = "Annotate all of it, or convert it without --spans-key"
         raise error(where, "a completely annotated text", "parts without annotation", fix)
     spans, incorrect, missing, starts = _in_characters(record, doc.text, offsets, log)
@@ -206,7 +218,9 @@ def _tokens(record: Record, nlp: Language) -> Doc:
         raise error(record.where, expected, shorten(text), fix)
     if record.spaces is not None and len(text) <= nlp.max_length:
         tokenized = nlp.make_doc(text)
-        same = [token.text_with_ws for token in doc] == [token.text_with_ws for token in tokenized]
+        same = [*zip(record.words, record.spaces)] == [
+            (token.text, bool(token.whitespace_)) for token in tokenized
+        ]
         if same and not tokenized.has_unknown_spaces:
             return tokenized  # it has the norms of exceptions
     return doc

@@ -8,16 +8,19 @@ from spacy.tokens import Doc
 
 from ..docbin import SUFFIX
 from .brat import is_brat, read_brat
-from .conll import is_columns, read_conll
+from .columns import is_columns, read_conll
 from .docbin import is_spacy, read_spacy
 from .files import find_files
-from .gmb import GMB_HEADER, read_gmb
 from .hugging_face import is_hugging_face, read_hugging_face
-from .inline import MARKUP, read_inline
+from .inline import is_inline, read_inline
 from .json_reader import detect_array, detect_json_lines, read_json
 from .lines import read_lines
-from .other_shapes import refuse_markdown
+from .other_shapes import refuse_markdown, refuse_xml, unknown_format
+from .pubtator import is_pubtator, read_pubtator
 from .repair_log import error
+from .rows import ZIP
+from .table import has_separators, is_table, read_table
+from .webanno import is_webanno, read_webanno
 
 # The format is detected from the first lines, up to these numbers of lines and characters.
 DETECTION_LINES = 200
@@ -32,7 +35,9 @@ Reader = Callable[..., Iterator[Doc]]
 FORMATS: dict[str, Reader] = {
     "inline": read_inline,
     "conll": read_conll,
-    "gmb": read_gmb,
+    "table": read_table,
+    "pubtator": read_pubtator,
+    "webanno": read_webanno,
     "jsonl": read_json,
     "doccano": read_json,
     "label_studio": read_json,
@@ -42,27 +47,26 @@ FORMATS: dict[str, Reader] = {
 }
 
 
+TEXT_FORMATS: dict[str, Callable[[list[str]], bool]] = {
+    "pubtator": is_pubtator,
+    "webanno": is_webanno,
+    "table": is_table,
+    "conll": is_columns,
+}
+
+
 def detect_format(*sources: Path, columns: Sequence[int | str] = ()) -> str:
     """Detect the format of a corpus, a key of `FORMATS`, from its first lines.
 
     Args:
         *sources: Files and folders of a corpus, all in one format.
-        columns: Numbers or names of columns that were chosen, which only one format has.
+        columns: Numbers or names of columns that were chosen, which only some formats have.
 
     Raises:
-        CorpusError: For an unknown format, and for the name of a column of a text file.
+        CorpusError: For an unknown format.
     """
-    if columns and isinstance(columns[0], int):
-        return "conll"
     files, _ = find_files(sources, as_one=True)
-    if columns:
-        others = [file for file in files["corpus"] if not is_hugging_face(file)]
-        if others:
-            expected = f"a file of Parquet or Arrow for the column {columns[0]!r}"
-            fix = "In text, give the number of the column"
-            raise error(str(others[0]), expected, "another file", fix)
-        return "hugging_face"
-    formats = {file: _format_of(file) for file in files["corpus"]}
+    formats = {file: _format_of(file, bool(columns)) for file in files["corpus"]}
     if len(set(formats.values())) > 1:
         where = ", ".join(map(str, sources))
         found = ", ".join(f"{file.name} ({format})" for file, format in formats.items())
@@ -70,7 +74,7 @@ def detect_format(*sources: Path, columns: Sequence[int | str] = ()) -> str:
     return next(iter(formats.values()))
 
 
-def _format_of(path: Path) -> str:
+def _format_of(path: Path, has_columns: bool) -> str:
     if is_brat(path):
         return "brat"
     if path.is_dir() and path.suffix == SUFFIX:
@@ -81,24 +85,27 @@ def _format_of(path: Path) -> str:
         head = file.read(1000)
     if is_spacy(head):
         return "spacy"
+    if head.startswith(ZIP):
+        return "table"
     if found := detect_array(head.decode("utf-8-sig", errors="replace")):
         return found
     lines = _first_lines(path)
-    if lines and lines[0].replace('"', "").split(",") == GMB_HEADER:
-        return "gmb"
-    if is_columns(lines):
-        return "conll"
+    refuse_xml(str(path), lines)
+    for format, is_format in TEXT_FORMATS.items():
+        if is_format(lines):
+            return format
     if found := detect_json_lines(lines):
         return found
+    if has_columns:
+        return "table" if lines and has_separators(lines[0]) else "conll"
     if lines and not lines[0].lstrip().startswith(("{", "[{", '["')):
         refuse_markdown(str(path), lines)
     is_object = lines and OBJECT.match(lines[0])  # its strings may have links of Markdown
-    if not is_object and any(match[2] for line in lines for match in MARKUP.finditer(line)):
+    if not is_object and is_inline(lines):
         return "inline"
     if lines and lines[0].lstrip().startswith("{"):
         return "jsonl"  # which reports the mistake of the line
-    got = repr(lines[0][:60]) if lines else "no text"
-    raise error(str(path), ", ".join(FORMATS), got, "See convert --help for examples")
+    raise unknown_format(str(path), lines)
 
 
 def _first_lines(path: Path) -> list[str]:

@@ -4,21 +4,23 @@ r"""Sentences with entities in brackets, one per line: `[Tim Cook](PERSON) visit
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from functools import partial
+from html import unescape
+from itertools import islice
 from pathlib import Path
 from unicodedata import category, is_normalized
 
 from spacy.language import Language
 from spacy.tokens import Doc
-from spacy.util import get_words_and_spaces
 
 from ..input_error import CorpusError
+from .docs import make_docs
 from .json_records import shorten
 from .lines import read_lines
-from .offsets import set_entities, tokenize
-from .record import RawSpan
+from .record import RawSpan, Record
 from .repair_log import ConversionLog, error
+from .rows import LAYOUT_LINES
 
 ESCAPED = re.compile(r"\\([\[\]\\])")
 # An escaped character, an entity (text, label), or an unmatched bracket.
@@ -27,9 +29,30 @@ MARKUP = re.compile(
 )
 
 
+HTML = re.compile(r"(?i)a|b|body|br|div|doc|em|html|i|p|s|sent|sentence|span|text|title|u")
 LINK = re.compile(
     r"(?:[a-z]+:)?//.*|(?:www\.|mailto:|[#/.]).*|.*\.(?:html?|md|pdf|png|jpe?g|svg|com|org|net|php)"
 )
+
+
+# An element, as <PER> or <ENAMEX TYPE="PER">, or its end.
+ELEMENT = re.compile(r'<(/?)([A-Za-z][\w.-]*)(?:\s+(?:TYPE|type)="([^"]+)")?\s*>')
+
+
+Parse = Callable[[str, str], tuple[str, list[RawSpan]]]
+
+
+def is_inline(lines: list[str]) -> bool:
+    """Return whether lines have entities in brackets, or in elements."""
+    return any(match[2] for line in lines for match in MARKUP.finditer(line)) or has_elements(lines)
+
+
+def has_elements(lines: list[str]) -> bool:
+    """Return whether some lines have entities in elements, as <PER>Tim</PER>, and none brackets."""
+    if any(match[2] for line in lines for match in MARKUP.finditer(line)):
+        return False
+    ends = {match[2] for line in lines for match in ELEMENT.finditer(line) if match[1]}
+    return any(f"<{name}" in line for name in ends for line in lines)
 
 
 def is_link(label: str) -> bool:
@@ -41,7 +64,8 @@ def read_inline(path: Path, nlp: Language, log: ConversionLog | None = None) -> 
     """Read sentences with entities in brackets, tokenized by the pipeline.
 
     Args:
-        path: File, UTF-8. Whitespace around a line is not part of the sentence.
+        path: File, UTF-8. Whitespace around a line is not part of the sentence. Without brackets,
+            entities may be in elements: `<PER>Tim</PER>`, `<ENAMEX TYPE="PER">Tim</ENAMEX>`.
         nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
         log: Decides what happens to mistakes, and counts them; None raises the first one. A line
             whose brackets do not match is left out; for entities, the kinds are those of
@@ -56,25 +80,27 @@ def read_inline(path: Path, nlp: Language, log: ConversionLog | None = None) -> 
             token, and a link.
     """
     log = log or ConversionLog()
+    first = [line.text for line in islice(read_lines(path), LAYOUT_LINES)]
+    parse = _parse_elements if has_elements(first) else _parse
+    return make_docs(path, nlp, log, partial(_records, path, parse), one_pass=True)
+
+
+def _records(path: Path, parse: Parse, log: ConversionLog) -> Iterator[Record]:
     for where, line, problem in read_lines(path):
         line = line.strip()
         if not line and not problem:
             continue
+        record = Record(where, sent_starts=[0], may_divide=_may_divide)
         try:
             if problem:
                 raise problem[1]
-            text, spans = _parse(where, line)
-            doc = tokenize(text, nlp, where)
+            record.text, record.spans = parse(where, line)
         except CorpusError as bad:
-            entities = sum(bool(match[2]) for match in MARKUP.finditer(line))
-            log.read(entities=entities)
-            log.rejected("record", bad, records=1, entities=entities)
-            continue
-        log.read()
-        doc = _divide_words(doc, [at for span in spans for at in span[:2]])
-        for token in doc:
-            token.is_sent_start = token.i == 0
-        yield set_entities(doc, spans, log, where)
+            record.problem = "record", bad
+            pattern, group = (MARKUP, 2) if parse is _parse else (ELEMENT, 1)
+            lost = sum(bool(match[group]) for match in pattern.finditer(line))
+            record.spans = [RawSpan(0, 0, "")] * lost
+        yield record
 
 
 def _parse(where: str, line: str) -> tuple[str, list[RawSpan]]:
@@ -98,18 +124,30 @@ def _parse(where: str, line: str) -> tuple[str, list[RawSpan]]:
     return text + line[at:], spans
 
 
-def _divide_words(doc: Doc, edges: Sequence[int]) -> Doc:
-    """Split tokens at edges of entities where a word may end."""
-    words: list[str] = []
-    for token in doc:
-        begin, end = token.idx, token.idx + len(token)
-        inside = {at for at in edges if begin < at < end and _may_divide(token.text, at - begin)}
-        parts = [doc.text[i:j].strip() for i, j in pairwise(sorted({begin, end} | inside))]
-        words += filter(None, parts) if inside else [token.text]
-    if len(words) == len(doc):
-        return doc
-    words, spaces = get_words_and_spaces(words, doc.text)
-    return Doc(doc.vocab, words, spaces=spaces)
+def _parse_elements(where: str, line: str) -> tuple[str, list[RawSpan]]:
+    """Remove the elements from a line."""
+    text, at = "", 0
+    spans: list[RawSpan] = []
+    opened: list[tuple[str, str, int]] = []
+    for match in ELEMENT.finditer(line):
+        ends, name, kind = match.groups()
+        text += unescape(line[at : match.start()])
+        at = match.end()
+        if HTML.fullmatch(name):
+            fix = "Remove it: elements are entities, as <PER>Tim</PER>"
+            raise error(where, "an element that names a label", match[0], fix)
+        if not ends:
+            opened.append((name, kind or name, len(text)))
+        elif opened and opened[-1][0] == name:
+            _, label, start = opened.pop()
+            spans.append(RawSpan(start, len(text), label))
+        else:
+            opened.append((name, "", -1))
+            break
+    if opened:
+        fix = "Close each element, in the order of their beginnings, or write &lt; for <"
+        raise error(where, f"<{opened[-1][0]}>text</{opened[-1][0]}>", repr(line[:40]), fix)
+    return text + unescape(line[at:]), sorted(spans, key=lambda span: (span.start, -span.end))
 
 
 def _may_divide(word: str, at: int) -> bool:

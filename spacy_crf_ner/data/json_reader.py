@@ -69,24 +69,20 @@ def read_json(
     """Read records of a text and spans, or of tokens and tags, in JSON.
 
     Args:
-        path: File, UTF-8, with a record a line, or one array or object that holds records, which is
-            read into memory: see `json_records.MAX_ARRAY_BYTES`. A record is an object, or
-            ["text", {"entities": [...]}], with
+        path: File, UTF-8, with a record a line, or one array or object that holds records. A record
+            is an object, or ["text", {"entities": [...]}], with
 
-            - the text: "text", "data", "content" or "sentence"; or only tokens,
-            - "tokens" or "words": strings, or {"text": "Tim", "ws": true}. With a text, they are
-                used instead of those of the tokenizer, which is not called for a text of more than
-                nlp.max_length characters,
-            - the entities: "spans" and "entities", or one of "ents", "label", "labels",
-                "annotations" and "annotation", as [0, 8, "PER"], {"start": 0, "end": 8, "label":
-                "PER"} with other usual keys, also "kb_id" and "id", or {"PER": {"Tim": [[0, 3]]}};
-                or, of tokens, "ner_tags", "ner", "tags", "labels" or "label", a tag for each,
+            - the text, a key of `TEXTS`; or only tokens,
+            - the tokens, a key of `WORDS`: strings, or {"text": "Tim", "ws": true},
+            - the entities, `OURS` or a key of `SPANS`: [0, 8, "PER"], {"start": 0, "end": 8,
+                "label": "PER"}, also with "kb_id" and "id", or {"PER": {"Tim": [[0, 3]]}}; or, of
+                tokens, a tag for each, a key of `TAGS`,
             - "id": no two records may have the same,
             - "relations": skipped and counted, but not in records with "spans",
             - "offsets_in": "utf-16" if the offsets certainly count in it. A record with it that has
                 no "id" is a task of `suggest` that doccano has not exported, and skipped.
 
-            In records with "spans" or "entities", what Prodigy and `write_jsonl` add:
+            With "spans" or "entities" also what Prodigy and `write_jsonl` add:
 
             - "answer": "accept"; "ignore": the record is skipped; or "reject": its spans are
                 incorrect, and nothing else is annotated,
@@ -101,20 +97,16 @@ def read_json(
             - "sent_starts": [0, 18], the starts of sentences; unknown if it is missing,
             - "has_unknown_spaces": true if the spaces between the tokens are unknown.
 
-            Also tasks of Label Studio, see `label_studio`, documents of spaCy 2, and exports of
-            Dataturks and of doccano before 1.0, beside a file of its labels.
-        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
-        log: Decides what happens to mistakes, and counts them; None raises the first one. Kinds:
-            those of `make_docs`, and "utf16", "nfc" and "inclusive" of `counting`.
-        text_column: The key of the text, instead of the usual ones.
-        spans_column: The key of the entities.
-        token_column: The key of the tokens.
-        tag_column: The key of the tags.
+            Also tasks of Label Studio, documents of spaCy 2, exports of Dataturks, and of doccano
+            before 1.0, beside a file of its labels.
+        nlp: Pipeline with the vocabulary, and the tokenizer for texts without tokens.
+        log: Decides what happens to mistakes, and counts them, see `make_docs`; None raises the
+            first one.
+        text_column: The key of the text, instead of the usual ones. So for the others.
 
     Yields:
         A Doc for each record, of a document of spaCy 2 for each sentence. All other keys, and those
-        of "meta", are in `doc.user_data["meta"]`; if a key is in both, "meta" is kept as a key.
-        Incorrect spans are in `doc.spans["incorrect_spans"]`.
+        of "meta", are in `doc.user_data["meta"]`.
 
     Raises:
         CorpusError: For an invalid record, or one without annotation.
@@ -157,13 +149,13 @@ def _format(record: object) -> str | None:
 def _records(
     path: Path, keys: Keys, labels: Mapping[int, str], log: ConversionLog
 ) -> Iterator[Record]:
-    return _read(json_values(path), keys, labels, log)
+    return read_values(json_values(path), keys, labels, log)
 
 
-def _read(
+def read_values(
     values: Iterable[tuple[str, object]], keys: Keys, labels: Mapping[int, str], log: ConversionLog
 ) -> Iterator[Record]:
-    """Read JSON values: records, or objects that hold records."""
+    """Read JSON values with their places: records, or objects that hold records."""
     for where, value in values:
         try:
             if isinstance(value, CorpusError):
@@ -177,7 +169,8 @@ def _read(
             elif (held := _held(value, keys)) is not None:
                 log.skipped("record of null", held.count(None))
                 given = ((f"{where}, record {n}", each) for n, each in enumerate(held, 1))
-                yield from _read((each for each in given if each[1] is not None), keys, labels, log)
+                items = (each for each in given if each[1] is not None)
+                yield from read_values(items, keys, labels, log)
             else:
                 of_tool = is_label_studio(value)
                 read = label_studio_record if of_tool else partial(_record, keys, labels)

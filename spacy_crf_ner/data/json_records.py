@@ -67,14 +67,11 @@ def json_lines(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def json_values(path: Path) -> Iterator[tuple[str, object]]:
-    """Read the values of a file: of its lines, or the items of one array, or one object.
-
-    Yields:
-        The place of each value, and the value, or a CorpusError if it is not JSON.
+    """Read the values of a file with their places: of its lines, of one array, or one object.
 
     Raises:
-        CorpusError: For an array that is not complete, or of more than `MAX_ARRAY_BYTES`. This is
-            never repaired, because the number of lost records is unknown.
+        CorpusError: For an incomplete array, or one of more than `MAX_ARRAY_BYTES`. This is never
+            repaired, because the number of lost records is unknown.
     """
     lines = ((text, problem) for _, text, problem in read_lines(path) if problem or text.strip())
     first, second = [*islice(lines, 2), ("", None), ("", None)][:2]

@@ -1,7 +1,8 @@
 """Lines of text files, each with its place."""
 
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -30,9 +31,19 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[Line]:
-    """Read the lines of a file, see `split_lines`."""
+    """Read the lines of a file, see `split_lines`; one with the mark of UTF-16 is in memory."""
     with path.open("rb") as file:
-        yield from split_lines(file, str(path), MAX_LINE_BYTES, encoding)
+        is_utf16 = file.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE)
+        file.seek(0)
+        lines = BytesIO(_from_utf16(path, file.read())) if is_utf16 else file
+        yield from split_lines(lines, str(path), MAX_LINE_BYTES, encoding)
+
+
+def _from_utf16(path: Path, content: bytes) -> bytes:
+    try:
+        return content.decode("utf-16").encode()
+    except UnicodeDecodeError as bad:
+        raise error(str(path), "UTF-16, as its mark says", str(bad), "Save it as UTF-8") from None
 
 
 def split_lines(

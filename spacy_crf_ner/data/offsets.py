@@ -77,8 +77,6 @@ def set_entities(
     With a spans key, all of a text counts as annotated.
 
     Args:
-        doc: Doc without entities; it is changed.
-        spans: The entities.
         log: Decides what happens to mistakes, and counts them:
             - "offsets": not two integers within the text, start before end,
             - "label": not a string, or an empty one; whitespace at its edges and line breaks, which
@@ -90,13 +88,9 @@ def set_entities(
             - "overlap": a token is already in another entity, unless there is a spans key,
             - "alignment": an edge lies inside a token, see `log.alignment`. Of spans that are equal
                 after that, one is kept, which is no mistake.
-        where: The place of the text, for messages.
         partial: Tokens that are not in entities are not annotated, instead of outside.
         missing: (start, end) of the parts of the text that are not annotated, except entities in
             them.
-
-    Returns:
-        The same Doc.
 
     Raises:
         CorpusError: For the first mistake, unless the log repairs.
@@ -131,17 +125,8 @@ def set_entities(
 def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, where: str) -> None:
     """Set spans that are known not to be entities, as `doc.spans["incorrect_spans"]`.
 
-    Args:
-        doc: Doc whose entities are set; it is changed.
-        spans: Spans by character offsets, which may overlap; one without a label is not an entity
-            of any label. A misaligned span is rejected: nothing is known about larger or smaller
-            spans.
-        log: Decides what happens to mistakes, and counts them.
-        where: The place of the text, for messages.
-
-    Raises:
-        CorpusError: For the first mistake, such as a span that is also an entity, unless the log
-            repairs.
+    One without a label is not an entity of any label. A misaligned one is rejected: nothing is
+    known about larger or smaller spans.
     """
     gold = gold_entities(doc, log.spans_key)
     entities = {(ent.start, ent.end, label) for ent in gold for label in (ent.label_, "")}
@@ -211,9 +196,7 @@ def _valid_spans(
 ) -> Iterator[RawSpan]:
     """Check and trim spans, and yield the valid ones, each with its place.
 
-    Args:
-        unknown: Gets the tokens that a rejected entity may have; None if the spans are known not to
-            be entities.
+    `unknown` gets the tokens that a rejected entity may have; None: the spans are not entities.
     """
     text, entities = doc.text, int(unknown is not None)
     seen: set[RawSpan] = set()
@@ -282,11 +265,7 @@ def same_text(found: str, said: str) -> bool:
 
 
 def problem_of(text: str, span: RawSpan, entities: int = 1) -> Problem | None:
-    """Return why a span is invalid, or None; its values may have any type.
-
-    Args:
-        entities: 0 for a span that is known not to be an entity.
-    """
+    """Return why a span is invalid, or None. `entities` is 0 for one that is not an entity."""
     start, end, label = span[:3]
     if span.problem:
         return span.problem
@@ -327,13 +306,7 @@ def divide_tokens(
     log: ConversionLog,
     where: str,
 ) -> Doc:
-    """Divide tokens where an entity begins or ends: a new Doc, or the same one.
-
-    Args:
-        doc: Doc without annotation.
-        may_divide: Whether a token may be divided at a place inside it. Any may be, and is counted,
-            if `log.alignment` is "split".
-    """
+    """Divide tokens where an entity begins or ends, and may: any, if `log.alignment` is "split"."""
     if not may_divide and log.alignment != "split":
         return doc
     text, edges = doc.text, set[int]()
@@ -367,11 +340,7 @@ def divide_tokens(
 
 
 def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: set[int]) -> Span | None:
-    """Align an entity with tokens according to `log.alignment`; return None if it is left out.
-
-    Args:
-        unknown: Tokens that are not annotated; this set is changed.
-    """
+    """Align an entity as `log.alignment` says; None, and its tokens are unknown, if left out."""
     if aligned := _char_span(doc, span):
         return aligned
     log.cut(places_inside(doc, (span.start, span.end)))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+from ..input_error import CorpusError
 from .inline import MARKUP, is_link
 from .json_records import shorten
 from .repair_log import error
@@ -12,6 +13,7 @@ RASA = re.compile(r"\s*(?:#{2}\s*(?:intent|regex|lookup|synonym)\b|nlu:|-\s*(?:i
 MARKDOWN = re.compile(r"\s*(?:[-*+>|]\s|#{1,6}\s|[0-9]+[.)]\s|---|[\w-]+:\s*(?:[|>]-?)?$)")
 LABEL = re.compile(r"\w[\w&+-]*(?:\.[\w&+-]+)*")  # also GPE.city; city:OSL is Rasa's
 DIALOGUE = re.compile(r"\s*-\s+[^\Wa-z\d_].*[.!?…]\s*")
+SPANS = '{"text": "Ann left.", "spans": [{"start": 0, "end": 3, "label": "PER"}]}'
 
 
 def refuse_markdown(where: str, lines: Iterable[str]) -> None:
@@ -38,3 +40,45 @@ def refuse_markdown(where: str, lines: Iterable[str]) -> None:
         "links; --format inline reads all lines as they are"
     )
     raise error(where, "sentences with entities in brackets", got, fix)
+
+
+XML = re.compile(r"\s*<(?:\?xml|!DOCTYPE|html)", re.I)
+# What the beginning of a file of XML has, with the name of its format, and a way through.
+XML_FORMATS = {
+    "xmi:XMI": ("UIMA XMI", "export WebAnno TSV 3, from INCEpTION or WebAnno"),
+    "<GateDocument": ("GATE XML", "save it in GATE as inline XML, one sentence per line"),
+    "BioC.dtd": ("BioC", "export PubTator, or offsets as JSON lines"),
+}
+TEMPLATES = {
+    "conll": ("Tim\tB-PER", "Cook\tI-PER", "left\tO"),
+    "table": ("sentence,word,tag", "1,Tim,B-PER", "1,left,O"),
+    "inline": ("[Tim Cook](PER) left.", "He saw [Hanoi](LOC).", "Nobody came."),
+}
+
+
+def refuse_xml(where: str, lines: list[str]) -> None:
+    """Raise CorpusError for XML, which names its format, and another one to export."""
+    head = "\n".join(lines[:50])[:10_000]
+    for mark, (name, way) in XML_FORMATS.items():
+        if mark in head:
+            raise error(where, "a format of `convert --help`", name, way[0].upper() + way[1:])
+    if XML.match(head):
+        fix = f"Export another format, or write {SPANS}"
+        raise error(where, "a format of `convert --help`", "XML", fix)
+
+
+def unknown_format(where: str, lines: list[str]) -> CorpusError:
+    """Make the error for a text file in none of the formats: it names the nearest one."""
+    if not lines:
+        return error(where, "a corpus", "no text", "See convert --help for examples")
+    separator = max("\t", ";", ",", key=lambda each: sum(each in line for line in lines))
+    rows = [line.split(separator) for line in lines]
+    is_table = len(rows[0]) > 1 and len({*map(len, rows)}) == 1
+    if is_table and separator != "\t":
+        format, why = "table", f"no names of columns, as word and tag: {lines[0][:60]!r}"
+    elif is_table or len({len(line.split()) for line in lines}) == 1 < len(lines[0].split()):
+        format, why = "conll", f"no column of tags, as O and B-PER: {lines[0][:60]!r}"
+    else:
+        format, why = "inline", f"no entity in brackets, {lines[0][:60]!r}"
+    fix = "\n  ".join(["Annotate it as in", *TEMPLATES[format]]) + "\nor see convert --help"
+    return error(where, f"annotation (the nearest format is {format})", why, fix)

@@ -65,7 +65,7 @@ def test_convert_uses_split_and_seed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options, says",
     [
-        (["--format", "json"], "expected auto, inline, conll, gmb, jsonl, doccano, "),
+        (["--format", "json"], "expected auto, inline, conll, table, jsonl, doccano, "),
         (["--lang", "klingon"], "expected a language of spaCy, got 'klingon'"),
         (["--split", "most,some"], "--split: expected shares such as 0.8,0.1,0.1, got 'most,some'"),
         (["--split", "0.9,0.9"], "expected fractions that sum to 1"),
@@ -126,7 +126,7 @@ def test_help_is_plain_text() -> None:
     assert "convert" in runner.invoke(app, ["--help"]).output
     output = runner.invoke(app, ["convert", "--help"]).output
     assert "[Tim Cook](PERSON) visited [Hanoi](GPE)." in output
-    assert "One of auto, inline, conll, gmb, jsonl," in output
+    assert "One of auto, inline, conll, table, jsonl," in output
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -149,7 +149,7 @@ def test_convert_of_gmb_prints_nothing_to_stderr(tmp_path: Path) -> None:
     options = ["--split", "0.34,0.33,0.33"]
     result = runner.invoke(app, ["convert", source, str(tmp_path / "out"), *options])
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "Format: gmb" in result.stdout
+    assert "Format: table" in result.stdout
     assert (tmp_path / "out" / "dev.spacy").exists()
 
 

@@ -24,9 +24,8 @@ from spacy.util import filter_spans
 from helpers import GOLDEN, Sentence
 from spacy_crf_ner import data
 from spacy_crf_ner.data import FORMATS, Split
-from spacy_crf_ner.data.conll import read_conll
+from spacy_crf_ner.data.columns import read_conll
 from spacy_crf_ner.data.docbin import CorpusWriter
-from spacy_crf_ner.data.gmb import read_gmb
 from spacy_crf_ner.data.sentences import group_sentences
 from spacy_crf_ner.data.splits import split_units
 from spacy_crf_ner.docbin import document_of
@@ -41,7 +40,7 @@ GOLDEN_FILES = {
     "iob2.conll": "conll",
     "iob1.conll": "conll",
     "bioes.conll": "conll",
-    "gmb.csv": "gmb",
+    "gmb.csv": "table",
 }
 GMB_HEADER = "Sentence #,Word,POS,Tag\n"
 
@@ -93,11 +92,16 @@ def bioes(words: list[str], spans: list[tuple[int, int, str]]) -> list[str]:
     return [re.sub("^U-", "S-", re.sub("^L-", "E-", tag)) for tag in biluo(words, spans)]
 
 
+def bmes(words: list[str], spans: list[tuple[int, int, str]]) -> list[str]:
+    return [re.sub("^I-", "M-", tag) for tag in bioes(words, spans)]
+
+
 SCHEMES: dict[str, Callable[..., list[str]]] = {
     "iob1": iob1,
     "iob2": iob2,
     "biluo": biluo,
     "bioes": bioes,
+    "bmes": bmes,
 }
 
 
@@ -155,28 +159,23 @@ def sentence(draw: st.DrawFn, word: st.SearchStrategy[str]) -> Sentence:
 # Reading
 
 
+@pytest.mark.parametrize("end, encoding", [("\n", "utf-8"), ("\r\n", "utf-8-sig")])
 @pytest.mark.parametrize("name", GOLDEN_FILES)
-def test_readers_give_same_sentences_for_all_formats(name: str, nlp: Language) -> None:
-    docs = list(FORMATS[GOLDEN_FILES[name]](HERE / "fixtures" / name, nlp))
+def test_readers_give_same_sentences_for_all_formats(
+    name: str, end: str, encoding: str, tmp_path: Path, nlp: Language
+) -> None:
+    """Line ends and byte order marks do not matter."""
+    text = (HERE / "fixtures" / name).read_text(encoding="utf-8")
+    path = tmp_path / name
+    path.write_text(text, encoding=encoding, newline=end)
+    assert data.detect_format(path) == GOLDEN_FILES[name]
+    docs = list(FORMATS[GOLDEN_FILES[name]](path, nlp))
     assert sentences_of(docs) == GOLDEN
     for doc, (expected, _) in zip(docs, GOLDEN, strict=True):
         assert doc.text.strip() == " ".join(expected)
         assert [token.is_sent_start for token in doc] == [i == 0 for i in range(len(doc))]
         assert {token.ent_iob_ for token in doc} <= set("BIO")  # none is missing
         assert doc.vocab is nlp.vocab
-
-
-@pytest.mark.parametrize("change", [("\n", "\r\n"), ("", "")], ids=["crlf", "lf"])
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["no-bom", "bom"])
-@pytest.mark.parametrize("name", GOLDEN_FILES)
-def test_line_ends_and_byte_order_marks_do_not_matter(
-    name: str, mark: bytes, change: tuple[str, str], tmp_path: Path, nlp: Language
-) -> None:
-    text = (HERE / "fixtures" / name).read_text(encoding="utf-8")
-    path = tmp_path / name
-    path.write_bytes(mark + (text.replace(*change) if change[0] else text).encode())
-    assert data.detect_format(path) == GOLDEN_FILES[name]
-    assert read(path, GOLDEN_FILES[name], nlp) == GOLDEN
 
 
 @given(st.lists(sentence(words()), min_size=1, max_size=3), st.sampled_from(list(SCHEMES)))
@@ -268,25 +267,7 @@ def test_gmb_falls_back_to_latin_1(tmp_path: Path, nlp: Language) -> None:
     rows = "Sentence: 1,Café,NN,O\nSentence: 2,Zoë,NNP,B-per\n"
     for encoding in ("utf-8", "latin-1"):
         path.write_bytes((GMB_HEADER + rows).encode(encoding))
-        assert read(path, "gmb", nlp) == [(["Café"], []), (["Zoë"], [(0, 1, "per")])]
-
-
-def test_read_gmb_line_with_only_carriage_return_raises(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "gmb.csv"
-    path.write_bytes(
-        b"Sentence #,Word,POS,Tag\r\nSentence: 1,Hanoi,NNP,B-geo\r\n\r\r\n,now,RB,O\r\n"
-    )
-    with pytest.raises(CorpusError, match=r"gmb\.csv, line 3: expected Sentence #,Word,POS,Tag"):
-        list(read_gmb(path, nlp))
-    log = data.ConversionLog(repair=True)
-    assert list(read_gmb(path, nlp, log=log)) == []  # one sentence, and it is left out
-    assert log.counts["rejected.columns"] == 1
-
-
-def test_gmb_sentence_number_may_be_on_every_row(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "filled.csv"
-    path.write_text(GMB_HEADER + "Sentence: 1,a,X,O\nSentence: 1,b,X,O\n\nSentence: 2,c,X,O\n")
-    assert read(path, "gmb", nlp) == [(["a", "b"], []), (["c"], [])]
+        assert read(path, "table", nlp) == [(["Café"], []), (["Zoë"], [(0, 1, "per")])]
 
 
 def test_read_inline_streams_docs(tmp_path: Path, nlp: Language) -> None:
@@ -330,13 +311,9 @@ def test_readers_trim_whitespace_at_edges_of_entities_and_count_it(
 
 MISTAKES = {
     "unclosed bracket": ("inline", "ok\n\nSee [Tim Cook now", 3, r"'[Tim Cook now'.*\["),
-    "unopened bracket": ("inline", "See Tim](PER)", 1, r"expected [text](LABEL).*'](PER)'"),
     "nested brackets": ("inline", "[Bank of [Hanoi](GPE)](ORG)", 1, "without nesting"),
     "no label": ("inline", "a\n[Tim Cook] came", 2, "[text](LABEL)"),
-    "empty label": ("inline", "[Tim Cook]() came", 1, "[text](LABEL)"),
-    "label with a space": ("inline", "[Tim](A B) came", 1, "[text](LABEL)"),
     "empty entity": ("inline", "so [](PER) came", 1, "neither of them empty"),
-    "escaped end": ("inline", r"[Tim\](PER) came", 1, "Close and label each entity"),
     "only space": ("inline", "Is [  ](PER) here", 1, "characters beside whitespace"),
     "inside a token": (
         "inline",
@@ -345,36 +322,23 @@ MISTAKES = {
         "'Tim' (PER, 0:3) in the tokens ['Timothy']",
     ),
     "inline not UTF-8": ("inline", "ok\n\udce9t\udce9", 2, "expected UTF-8.*Save the file"),
-    "conll not UTF-8": ("conll", "a O\n\udce9 O", 2, "expected UTF-8"),
     "one column": ("conll", "EU\nrejects", 1, "expected 2 columns, as in most.*got 1"),
     "a column of its own": ("conll", "a b c O\nd e f O\nEU a b c O", 3, "expected 4.*got 5"),
+    "a comment in a sentence": ("conll", "a O\n# not a comment\n", 2, "expected 2 columns"),
     "missing column": ("conll", "EU NNP O\n\ncalls VBZ", 3, "expected 3 columns.*['calls', 'VBZ']"),
-    "more columns": ("conll", "EU\tO\nNew York\tNNP\tO", 2, "expected 2 columns.*by tabs"),
-    "tabs after spaces": ("conll", "EU O\ncalls\tO", 2, "expected 2 columns.*all by spaces"),
     "unknown prefix": ("conll", "EU O\nHanoi X-PER", 2, "as O or B-PER, got 'Hanoi' and 'X-PER'"),
-    "no hyphen": ("conll", "EU O\nHanoi B", 2, "'B'. A tag is O, or one of"),
     "tag without label": ("conll", "EU O\nHanoi B-", 2, "'B-'. A tag is O"),
     "lower case tag": ("conll", "EU o", 1, "got 'EU' and 'o'"),
     "trailing space": ("conll", "EU\tO\nHanoi\tB-LOC ", 2, "'B-LOC '"),
     "empty token": ("conll", "EU\tO\n\tO", 2, "expected a token"),
     "I without B": ("conll", "EU S-ORG\nHanoi O\n\nTim I-PER", 4, "B-PER in front of I-PER"),
-    "L without B": ("conll", "Tim O\nCook L-PER", 2, "B-PER in front of L-PER"),
     "E without B": ("conll", "Tim O\nCook E-PER", 2, "B-PER in front of E-PER.*BIOES"),
     "E of another label": ("conll", "Tim B-PER\nCook E-ORG", 2, "expected I-, L- or E-PER"),
     "B before O": ("conll", "Tim B-PER\ncame O\n\nEU S-ORG", 2, "E-PER, got O (came)"),
-    "B before B": ("conll", "Tim B-PER\nCook B-PER\nCook L-PER", 2, "L- or E-PER, got B-PER"),
-    "B before the end": ("conll", "EU U-ORG\nTim B-PER\n\nso O", 2, "got O (the end of the sent"),
     "whitespace token": ("conll", "a\tO\n\xa0\tB-X\nb\tO", 2, r"whitespace.*'\xa0'.*Tag it O"),
     "a token of marks": ("conll", "a\tO\n\ufeff\tB-X\nb\tO", 2, "whitespace.*Tag it O"),
-    "only marks": ("inline", "Is [\u200b](PER) here", 1, "beside whitespace"),
-    "header": ("gmb", "Sentence,Word,POS,Tag\n", 1, "expected Sentence #,Word,POS,Tag"),
-    "no header": ("gmb", "Sentence: 1,a,NN,O\n", 1, "expected Sentence #,Word,POS,Tag"),
-    "bare comma": ("gmb", GMB_HEADER + "Sentence: 1,a,NN,O\n,,,,,O\n", 3, "comma in quotes"),
-    "cell missing": ("gmb", GMB_HEADER + "Sentence: 1,a,NN\n", 2, "'Sentence: 1', 'a', 'NN'"),
-    "empty word": ("gmb", GMB_HEADER + "Sentence: 1,a,NN,O\n,,NN,O\n", 3, "expected a token"),
-    "gmb tag": ("gmb", GMB_HEADER + "Sentence: 1,a,NN,Bgeo\n", 2, "'Bgeo'"),
-    "open quote": ("gmb", GMB_HEADER + 'Sentence: 1,",`,O\n', 2, 'expected CSV.*""""'),
-    "stray quote": ("gmb", GMB_HEADER + 'Sentence: 1,"a"b,NN,O\n', 2, "expected CSV"),
+    "bare comma": ("table", GMB_HEADER + "Sentence: 1,a,NN,O\n,,,,,O\n", 3, "comma in quotes"),
+    "open quote": ("table", GMB_HEADER + 'Sentence: 1,",`,O\n', 2, 'expected CSV.*""""'),
 }
 
 
@@ -398,14 +362,6 @@ def test_read_conll_accepts_whitespace_token_inside_entity(tmp_path: Path, nlp: 
 
 
 # Format detection
-
-
-@pytest.mark.parametrize("content", ["", "\n \n", "Just a sentence.\nAnd another.\n", "a,b\n1,2\n"])
-def test_detect_format_unknown_content_raises(content: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text(content)
-    with pytest.raises(CorpusError, match=r"a\.txt: expected inline, conll, gmb, .*, got"):
-        data.detect_format(path)
 
 
 def test_detect_format_identifies_file_with_bad_line(tmp_path: Path) -> None:
@@ -556,21 +512,6 @@ def test_split_units_part_sizes_match_shares(
     if max(sizes, default=0) <= min(wanted) or 1 not in map(parts.count, range(len(shares))):
         assert all(abs(n - w) <= max(sizes, default=0) + 1e-9 for n, w in zip(found, wanted))
     assert split_units(sizes, shares, seed) == parts
-
-
-@pytest.mark.parametrize(
-    "n, shares, sizes",
-    [
-        (3, (0.6, 0.4), [2, 1]),
-        (10, (0.7, 0.2, 0.1), [7, 2, 1]),
-        (4, (0.4, 0.4, 0.2), [2, 1, 1]),
-        (3, (0.8, 0.1, 0.1), [1, 1, 1]),
-        (5, (0.1, 0.1, 0.8), [1, 1, 3]),
-    ],
-)
-def test_split_units_rounds_part_ends(n: int, shares: tuple[float, ...], sizes: list[int]) -> None:
-    parts = split_units([1] * n, shares)
-    assert [parts.count(part) for part in range(len(shares))] == sizes
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -813,11 +754,6 @@ def test_convert_zero_share_is_skipped_and_too_few_docs_raise(
         Split([0.25] * 4)
 
 
-def test_convert_unknown_format_raises(tmp_path: Path, nlp: Language) -> None:
-    with pytest.raises(ValueError, match=r"expected auto, inline, conll, gmb, .*, got 'json'"):
-        data.convert(tmp_path, tmp_path, data.ConvertOptions(format="json"), nlp=nlp)
-
-
 # Tokenizers
 
 
@@ -827,22 +763,8 @@ def test_vietnamese_needs_no_pyvi(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     nlp.to_disk(tmp_path)
     for pipeline in (nlp, spacy.load(tmp_path)):
         assert pipeline.lang == "vi"
-        tokens = [token.text for token in pipeline("Ông Joe Biden (Mỹ) thăm Hà Nội, Việt Nam.")]
-        assert tokens == [
-            "Ông",
-            "Joe",
-            "Biden",
-            "(",
-            "Mỹ",
-            ")",
-            "thăm",
-            "Hà",
-            "Nội",
-            ",",
-            "Việt",
-            "Nam",
-            ".",
-        ]
+        tokens = [token.text for token in pipeline("Ông Joe Biden (Mỹ) thăm Hà Nội.")]
+        assert " ".join(tokens) == "Ông Joe Biden ( Mỹ ) thăm Hà Nội ."
 
 
 def test_blank_pipeline_unknown_language_raises() -> None:
@@ -867,7 +789,9 @@ def test_read_conll_reads_all_of_wnut17(name: str, n: int, nlp: Language) -> Non
     path = real(f"wnut17/{name}.conll")
     lines = path.read_bytes().decode().split("\n")
     assert data.detect_format(path) == "conll"
-    sentences = read(path, "conll", nlp)
+    log = data.ConversionLog()
+    sentences = sentences_of(list(read_conll(path, nlp, log)))
+    assert log.tag_schemes == {str(path): "IOB2"} and not log.counts
     assert len(sentences) == n
     assert [word for words, _ in sentences for word in words] == [
         line.split("\t")[0] for line in lines if line.strip()
@@ -878,8 +802,8 @@ def test_read_conll_reads_all_of_wnut17(name: str, n: int, nlp: Language) -> Non
 @pytest.mark.slow
 def test_read_gmb_reads_all_of_gmb(nlp: Language) -> None:
     path = real("gmb/ner_dataset_head.csv")
-    assert data.detect_format(path) == "gmb"
-    sentences = read(path, "gmb", nlp)
+    assert data.detect_format(path) == "table"
+    sentences = read(path, "table", nlp)
     assert len(sentences) == 8300
     assert sum(len(words) for words, _ in sentences) == 181291
     assert sum(len(spans) for _, spans in sentences) == path.read_bytes().count(b",B-")

@@ -222,7 +222,6 @@ def test_convert_span_both_gold_and_incorrect_raises(tmp_path: Path, nlp: Langua
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"format": "gmb"}, "entities may overlap, got 'gmb', which has one tag per token"),
         ({"syllables": "split"}, "expected keep with a spans key, got 'split'"),
         ({"log": ConversionLog(spans_key="")}, "expected a key for entities, got ''"),
         ({"log": ConversionLog(spans_key="annotated_labels")}, "got 'annotated_labels'"),
@@ -355,9 +354,6 @@ def test_convert_command_spans_key_splits_corpus(tmp_path: Path, nlp: Language) 
     for part, n in (("train", 8), ("dev", 1), ("test", 1)):
         read = list(read_docbin(out / f"{part}.spacy", nlp.vocab)[1])
         assert [len(doc.spans["nested"]) for doc in read] == [2] * n
-    wrong = ["convert", str(FIXTURES / "gmb.csv"), str(tmp_path / "a.spacy"), "--spans-key", "a"]
-    result = CliRunner().invoke(app, wrong)
-    assert result.exit_code == 1 and "one tag per token" in " ".join(result.output.split())
 
 
 def test_convert_to_jsonl_notes_spans_not_written(tmp_path: Path, nlp: Language) -> None:

@@ -1,0 +1,206 @@
+"""Columns of tokens and tags, one token per row: CoNLL, CSV, spreadsheets, and spaCy's .iob."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from spacy.language import Language
+from spacy.tokens import Doc
+
+from ..docbin import DOCUMENT, document_name
+from .docs import make_docs
+from .iob import SPELLINGS, TAG, find_spelling
+from .json_records import shorten
+from .layout import NO_SPACE, OF_SEVERAL, Column, Layout, detect_layout, tag_in
+from .lines import Problem
+from .record import Record
+from .repair_log import ConversionLog, error
+from .rows import DOCUMENT_START, MARKS, Row, Rows, has_bars, rows_of_text
+
+NEW_DOCUMENT = re.compile(rf"{DOCUMENT_START}|# newdoc(?:[\s_]+id\s*=\s*(\S.*?))?\s*$")
+
+
+def read_conll(
+    path: Path,
+    nlp: Language,
+    log: ConversionLog | None = None,
+    *,
+    token_column: Column = None,
+    tag_column: Column = None,
+) -> Iterator[Doc]:
+    """Read columns of tokens and tags; spaCy trains on these tokens, not on those of its tokenizer.
+
+    Args:
+        path: File, UTF-8. If most of its first lines contain a tab, columns are separated by single
+            tabs, and tokens may contain spaces, which are removed from their ends; otherwise by
+            runs of spaces. In spaCy's .iob, each line is a sentence of tokens as `Ann|NNP|B-PER`.
+            All rows must have as many columns as most of the first ones. Before a sentence, a line
+            that begins with `#` or `;` is a comment, unless it has that number of columns and a
+            tag. A first row may have the names of the columns. A line that begins with
+            `-DOCSTART-`, or is the comment `# newdoc`, begins a document; so does another value in
+            a column that is constant in each sentence. The language that all tokens begin with, as
+            in `en:Ann`, is taken off. The ranges `2-3` of CoNLL-U are skipped, and SpaceAfter=No is
+            read.
+        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
+        log: Decides what happens to mistakes, and counts them; None raises the first one. With a
+            spans key, the entities of all columns of tags are read. Its notes say which columns
+            were found.
+        token_column: The number of the column, from 1, or from -1 for the last; or its name. None:
+            the first column that neither counts the tokens nor is constant in each sentence.
+        tag_column: The same. "10:name" is the value of `name` in cells as `name=B-PER|Gloss=x`.
+            None: the only column that has tags, except those of chunks.
+
+    Yields:
+        A Doc for each sentence.
+
+    Raises:
+        CorpusError: For a wrong number of columns, a carriage return within a line, an empty token,
+            an unknown tag, an entity that is not closed in BILUO, a column that does not exist,
+            tokens that are numbers or repeats beside a column of words, and several columns of tags
+            without a spans key.
+    """
+    return read_columns(rows_of_text(path), nlp, log or ConversionLog(), token_column, tag_column)
+
+
+def read_columns(
+    rows: Rows,
+    nlp: Language,
+    log: ConversionLog,
+    token_column: Column = None,
+    tag_column: Column = None,
+) -> Iterator[Doc]:
+    """Read rows of any kind as `read_conll`."""
+    layout = detect_layout(rows, token_column, tag_column, log)
+    return make_docs(rows.path, nlp, log, partial(_records, rows, layout))
+
+
+def is_columns(lines: list[str], separator: str | None = None) -> bool:
+    """Return whether most of these lines have a tag in the same column, the second or a later one.
+
+    Args:
+        separator: Of the cells; None for runs of whitespace, and for spaCy's .iob.
+    """
+    if separator is None and sum(map(has_bars, lines)) > len(lines) / 2:
+        return True
+    rows = [line.split(separator) for line in lines if not line.startswith(MARKS)]
+    tagged = Counter(i for row in rows for i, cell in enumerate(row) if i and TAG.fullmatch(cell))
+    tagged.update(-1 for row in rows if len(row) > 1 and TAG.fullmatch(row[-1]))
+    if max(tagged.values(), default=0) > len(rows) / 2:
+        return True
+    # Labels without a prefix may be anything: all rows but the header must be alike.
+    for values in ({row[-1] for row in rows}, {row[-1] for row in rows[1:]}):
+        if find_spelling(values) in SPELLINGS and len(values) <= max(2, len(rows) / 2):
+            return len({len(row) for row in rows}) == 1 < len(rows[0])
+    return False
+
+
+def _records(file: Rows, layout: Layout, log: ConversionLog) -> Iterator[Record]:
+    number = headers = 0
+    name = document_name(file.path)
+    # What is before the first boundary is a document too.
+    has_documents = any(NEW_DOCUMENT.match(row.text) for row in file.read())
+    document = f"{name} 0" if has_documents else ""
+    rows, of, sentence = list[Row](), "", ""  # of a sentence, its document, and its own name
+    for row in file.read():
+        is_comment = not rows and layout.is_comment(row)
+        if (row.starts_document or is_comment) and (named := NEW_DOCUMENT.match(row.text)):
+            number += 1
+            document = named[1] or f"{name} {number}"
+        ends = row.starts_document or (row.ends_sentence and layout.sentence is None)
+        row = _checked(row, layout)
+        before, sentence = sentence, _sentence(row, layout, sentence)
+        if rows and (ends or sentence != before):
+            yield _record(rows, layout, of)
+            rows = []
+        if is_comment:
+            log.skipped("comment")
+        elif row.cells == layout.header:
+            log.skipped("header", int(headers > 0))
+            headers += 1
+        elif not row.ends_sentence:
+            log.skipped("range of tokens", int(_range(row, layout) is not None))
+            of = of if rows else document
+            rows.append(row)
+    if rows:
+        yield _record(rows, layout, of)
+
+
+def _checked(row: Row, layout: Layout) -> Row:
+    """Give a row of another number of columns its problem."""
+    if row.problem or row.ends_sentence or len(row.cells) == layout.width:
+        return row
+    expected = f"{layout.width} columns, as in most of the first rows"
+    fix = "Separate all columns alike, and put a cell with a comma in quotes"
+    got = f"{len(row.cells)}: {row.cells}"
+    return row._replace(problem=("columns", error(row.where, expected, got, fix)))
+
+
+def _sentence(row: Row, layout: Layout, before: str) -> str:
+    """Return the name of the sentence of a row, which may be that of the row before."""
+    cells = row.cells if layout.sentence is not None else []
+    found = cells[layout.sentence or 0] if len(cells) > (layout.sentence or 0) else ""
+    # In a row with a mistake, it may be another cell: then it is unlike the one before.
+    is_other = row.problem and re.sub(r"\d+", "", found) != re.sub(r"\d+", "", before)
+    return before if is_other or found == (layout.header or [""])[0] else found or before
+
+
+def _range(row: Row, layout: Layout) -> re.Match[str] | None:
+    """Return the range of a row of CoNLL-U that is none of a token, as 2-3 or 2.1."""
+    is_read = layout.index is not None and not row.problem
+    return OF_SEVERAL.fullmatch(row.cells[layout.index or 0]) if is_read else None
+
+
+def _record(rows: list[Row], layout: Layout, document: str) -> Record:
+    """Make the record of the rows of a sentence."""
+    if layout.document is not None and not rows[0].problem:
+        document = rows[0].cells[layout.document]
+    places, words, spaces = list[str](), list[str](), list[bool]()
+    tags: list[list[str | None]] = [[] for _ in layout.tags]
+    first: Problem | None = None
+    joined = ""  # the index of the last token of a range without a space after it
+    for row in rows:
+        if several := _range(row, layout):
+            joined = several[1] if NO_SPACE in row.text and "-" in several[0] else joined
+            continue
+        word, found, problem = _token(row, layout)
+        first = first or problem
+        places.append(row.where)
+        words.append(word.strip() or word)
+        for layer, tag in zip(tags, found):
+            layer.append(tag)
+        index = row.cells[layout.index] if layout.index is not None and not row.problem else None
+        spaces.append(index != joined and NO_SPACE not in row.text)
+    return Record(
+        places[0] if places else rows[0].where,
+        words=words,
+        spaces=None if layout.spaces is None else spaces,
+        tags=tags,
+        places=places,
+        sent_starts=[0] if words else [],
+        meta={DOCUMENT: document} if document else {},
+        problem=first,
+    )
+
+
+def _token(row: Row, layout: Layout) -> tuple[str, list[str], Problem | None]:
+    """Return the token of a row, its tags, and what is wrong with them."""
+    if row.problem:
+        return "", ["O"] * len(layout.tags), row.problem
+    word = row.cells[layout.token]
+    tags = [tag_in(row.cells[column], layout.key) for column in layout.tags]
+    problem = next(filter(None, (_several_words(row.where, tag) for tag in tags)), None)
+    if layout.prefix and word.removeprefix(layout.prefix) in ("", word):
+        expected = f"a token that begins with {layout.prefix!r}, as all of the first ones"
+        fix = "Correct it, or take the prefix off all tokens"
+        problem = "token", error(row.where, expected, shorten(word), fix)
+    return word.removeprefix(layout.prefix), tags, problem
+
+
+def _several_words(where: str, tag: str) -> Problem | None:
+    """Return the problem of a label of several words: it is often another cell."""
+    if len(tag.split()) < 2 or not TAG.fullmatch(tag):
+        return None
+    fix = "Join its words, as in B-creative_work, or separate the columns"
+    return "tag", error(where, "a tag whose label has no whitespace", repr(tag), fix)

@@ -1,0 +1,74 @@
+"""PubTator: a title and an abstract, and the entities in them by offsets."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+
+from spacy.language import Language
+from spacy.tokens import Doc
+
+from .docs import make_docs
+from .json_records import shorten
+from .lines import Line, read_lines
+from .record import RawSpan, Record
+from .repair_log import ConversionLog, error
+
+PART = re.compile(r"(\S+?)\|([ta])\|(.*)")  # 123|t|The title
+RELATION = 4  # number of columns: id, kind, and two concepts
+
+
+def is_pubtator(lines: list[str]) -> bool:
+    """Return whether the first line is that of a title."""
+    return bool(lines and (match := PART.fullmatch(lines[0])) and match[2] == "t")
+
+
+def read_pubtator(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
+    """Read the documents of PubTator, tokenized by the pipeline.
+
+    Args:
+        path: File, UTF-8, with blank lines between documents: `1|t|The title`, `1|a|The abstract`,
+            and a line for each entity, with tabs: `1 0 3 The LABEL concept`. Other lines, of
+            relations, are skipped.
+        nlp: Pipeline with the vocabulary and the tokenizer.
+        log: Decides what happens to mistakes, and counts them; None raises the first one.
+
+    Yields:
+        A Doc for each title and abstract, with a space between them. The concept is `kb_id_`, and
+        the id of the document in `doc.user_data["meta"]`.
+
+    Raises:
+        CorpusError: For a document without a title, and for an invalid entity.
+    """
+    return make_docs(path, nlp, log or ConversionLog(), partial(_records, path))
+
+
+def _records(path: Path, log: ConversionLog) -> Iterator[Record]:
+    for has_text, lines in groupby(read_lines(path), lambda line: bool(line.text or line.problem)):
+        if has_text:
+            yield _record([*lines], log)
+
+
+def _record(lines: list[Line], log: ConversionLog) -> Record:
+    parts = {match[2]: match for line in lines if (match := PART.fullmatch(line.text))}
+    record = Record(lines[0].where)
+    record.problem = next((line.problem for line in lines if line.problem), None)
+    if "t" in parts:
+        record.text = " ".join(parts[kind][3] for kind in "ta" if kind in parts)
+        record.id = parts["t"][1]
+        record.meta = {"id": record.id}
+    elif not record.problem:
+        expected, fix = "a title, as 1|t|The title", "Put blank lines between documents"
+        got = shorten(lines[0].text)
+        record.problem = "record", error(record.where, expected, got, fix)
+    for line in lines:
+        cells = line.text.split("\t")
+        if len(cells) == RELATION and not cells[1].isdecimal():
+            log.skipped("relation")
+        elif not PART.fullmatch(line.text):
+            start, end, text, label, concept = [*cells[1:], *[""] * 5][:5]
+            first, last = (int(each) if each.isdecimal() else each for each in (start, end))
+            span = RawSpan(first, last, label, concept, where=line.where, text=text)
+            record.spans.append(span)
+    return record

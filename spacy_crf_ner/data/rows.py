@@ -1,0 +1,149 @@
+"""Rows of cells: of text with separators, of CSV, and of spreadsheets."""
+
+import csv
+from codecs import BOM_UTF8
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
+
+from ..input_error import InputError
+from .iob import TAG
+from .lines import Problem, read_lines
+from .repair_log import error
+
+TAB, SPACES, BARS, SPREADSHEET = "\t", " ", "|", "xlsx"
+CSV = ",", ";"
+MARKS = "#", ";"  # a comment begins with one
+DOCUMENT_START = "-DOCSTART-"
+ZIP = b"PK\x03\x04"  # the first bytes of a spreadsheet
+LAYOUT_LINES = 1000  # number of rows from which the layout is detected
+LAYOUT_CHARACTERS = 10_000  # longer rows say nothing about it
+
+
+class Row(NamedTuple):
+    """A row of a file; `problem` is why it cannot be read.
+
+    Attributes:
+        text: The line, also of a row that cannot be divided into cells.
+    """
+
+    where: str
+    text: str
+    cells: list[str]
+    problem: Problem | None = None
+
+    @property
+    def starts_document(self) -> bool:
+        """Whether a document begins after this row."""
+        return not self.problem and self.text.startswith(DOCUMENT_START)
+
+    @property
+    def ends_sentence(self) -> bool:
+        """Whether a row is blank, or begins a document."""
+        return self.starts_document or not (self.problem or any(map(str.strip, self.cells)))
+
+
+class Rows(NamedTuple):
+    """A file of rows. `separator` is one of the constants of this module."""
+
+    path: Path
+    separator: str
+    encoding: str = "utf-8"
+
+    def read(self) -> Iterator[Row]:
+        """Read all rows. Blank lines have no cells that have text."""
+        if self.separator == SPREADSHEET:
+            yield from _spreadsheet_rows(self.path)
+            return
+        for where, text, problem in read_lines(self.path, self.encoding):
+            if not problem and "\r" in text and text.strip():
+                expected, fix = "a line without carriage returns", "Save the file with line feeds"
+                problem = "columns", error(where, expected, f"{text[:80]!r}", fix)
+            if self.separator == BARS:
+                yield from (Row(where, text, each.split("|"), problem) for each in text.split())
+                yield Row(where, "", [])
+            elif self.separator in CSV and '"' in text and not problem:
+                yield _quoted(where, text, self.separator)
+            else:
+                yield Row(where, text, _split(text, self.separator), problem)
+
+    def first(self) -> Iterator[Row]:
+        """Read the rows from which the layout is detected."""
+        rows = islice(self.read(), LAYOUT_LINES)
+        return (row for row in rows if len(row.text) < LAYOUT_CHARACTERS)
+
+
+def _split(text: str, separator: str) -> list[str]:
+    cells = text.split(separator)
+    return [cell for cell in cells if cell] if separator == SPACES else cells
+
+
+def _quoted(where: str, text: str, separator: str) -> Row:
+    try:
+        (cells,) = csv.reader([text], delimiter=separator, strict=True)
+    except csv.Error as bad:
+        problem = error(where, "CSV", str(bad), 'Write a cell that is a quote as """"')
+        return Row(where, text, text.split(separator), ("csv", problem))
+    return Row(where, text, cells)
+
+
+def _spreadsheet_rows(path: Path) -> Iterator[Row]:
+    for number, values in enumerate(spreadsheet(path), 1):
+        cells = ["" if value is None else str(value) for value in values]
+        yield Row(f"{path}, row {number}", "\t".join(cells), cells)
+
+
+def spreadsheet(path: Path) -> Iterator[tuple[Any, ...]]:
+    """Read the values of the first sheet of an .xlsx file.
+
+    Raises:
+        CorpusError: For a damaged file.
+        InputError: Without openpyxl.
+    """
+    try:
+        from openpyxl import load_workbook
+    except ModuleNotFoundError:
+        raise InputError(
+            f"{path}: expected the package openpyxl, which reads spreadsheets, got none. Install "
+            "it: pip install openpyxl. Or save the sheet as CSV, in UTF-8."
+        ) from None
+    try:
+        book = load_workbook(path, read_only=True, data_only=True)
+        yield from book.worksheets[0].iter_rows(values_only=True)
+    except (BadZipFile, KeyError, ValueError, IndexError) as bad:
+        raise error(str(path), "a spreadsheet", str(bad), "Save it as CSV, in UTF-8") from None
+
+
+def has_bars(line: str) -> bool:
+    """Return whether a line is a sentence of spaCy's .iob, as `Ann|NNP|B-PER left|VBD|O`."""
+    return all("|" in each and TAG.fullmatch(each.split("|")[-1]) for each in line.split())
+
+
+def rows_of_text(path: Path) -> Rows:
+    """Find the separator of most of the first lines: tabs, spaces, or the bars of .iob."""
+    found = Counter[str]()
+    for line in islice(read_lines(path), LAYOUT_LINES):
+        if line.text.strip() and not line.text.startswith(DOCUMENT_START):
+            separator = TAB if TAB in line.text else BARS if has_bars(line.text) else SPACES
+            found[separator] += not line.text.startswith(MARKS)
+    return Rows(path, max(found, key=found.__getitem__, default=SPACES))
+
+
+def rows_of_table(path: Path) -> Rows:
+    """Find the separator of a CSV file, and its encoding.
+
+    It is UTF-8, or Latin-1 for a file without a byte order mark that is not valid UTF-8.
+    """
+    with path.open("rb") as file:
+        head = file.read(4)
+    if head == ZIP:
+        return Rows(path, SPREADSHEET)
+    found = Counter[str]()
+    for line in islice(read_lines(path), LAYOUT_LINES):
+        found.update({separator: line.text.count(separator) > 0 for separator in (*CSV, TAB)})
+    bad = any(problem and problem[0] == "encoding" for _, _, problem in read_lines(path))
+    encoding = "latin-1" if bad and not head.startswith(BOM_UTF8) else "utf-8"
+    return Rows(path, max((TAB, ";", ","), key=found.__getitem__), encoding)

@@ -1,0 +1,172 @@
+"""Tables with the names of their columns in the first row: CSV and spreadsheets."""
+
+import csv
+import json
+from ast import literal_eval
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from spacy.language import Language
+from spacy.tokens import Doc
+
+from ..input_error import CorpusError
+from . import json_reader as usual
+from .columns import is_columns, read_columns
+from .docs import make_docs
+from .iob import TAG
+from .json_records import decode_json
+from .layout import Column, has_names_of_columns, plain_name
+from .lines import MAX_LINE_BYTES, Line, read_lines
+from .record import Record
+from .repair_log import ConversionLog, error
+from .rows import CSV, SPREADSHEET, TAB, Rows, rows_of_table
+
+TEXTS, ANNOTATION = (*usual.TEXTS, *usual.WORDS), (*usual.OURS, *usual.SPANS, *usual.TAGS)
+FIRST = 20  # number of rows that show what they have
+
+PlacedCells = Iterator[tuple[str, list[str]]]  # the place of each row, and its cells
+
+
+def is_table(lines: list[str]) -> bool:
+    """Return whether lines are those of a CSV file, with names of columns, or with tags."""
+    if lines and lines[0].lstrip().startswith(("{", "[")):
+        return False  # JSON
+    for separator in (*CSV, TAB):
+        with suppress(csv.Error):
+            rows = [*islice(csv.reader(lines, delimiter=separator), FIRST)] or [[]]
+            is_long = separator != TAB and has_names_of_columns(rows[0])
+            if is_long or _columns_of_texts(rows, None, None):
+                return True
+    counts = {separator: {line.count(separator) for line in lines} for separator in CSV}
+    return any(len(n) == 1 and n != {0} and is_columns(lines, each) for each, n in counts.items())
+
+
+def has_separators(line: str) -> bool:
+    """Return whether a line is rather CSV than cells separated by tabs or spaces."""
+    return max(map(line.count, CSV)) >= max(len(line.split()), 1)
+
+
+def _columns_of_texts(
+    rows: list[list[str]], text: Column, annotation: Column
+) -> tuple[int, int] | None:
+    """Return the columns of texts and of their annotation; None for rows of a token each."""
+    header, *others = rows or [[]]
+    plain = [*map(plain_name, header)]
+    found: list[int] = []
+    for chosen, names in ((text, TEXTS), (annotation, ANNOTATION)):
+        named = [plain.index(name) for name in names if name in plain]
+        found += [header.index(str(chosen))] if chosen in header else named[:1]
+    if len(found) < 2:
+        return None
+    cells = [row[found[1]] for row in others if len(row) > found[1]]
+    is_of_text = any(
+        cell.startswith(("[", "{")) or any(map(TAG.fullmatch, cell.split()[1:])) for cell in cells
+    )
+    return (found[0], found[1]) if is_of_text else None
+
+
+def read_table(
+    path: Path,
+    nlp: Language,
+    log: ConversionLog | None = None,
+    *,
+    token_column: Column = None,
+    tag_column: Column = None,
+    text_column: str | None = None,
+    spans_column: str | None = None,
+) -> Iterator[Doc]:
+    """Read a table with a token or a text in each row.
+
+    Args:
+        path: File of CSV, with commas, semicolons or tabs, or the first sheet of an .xlsx file.
+            CSV is UTF-8, or Latin-1 if it has no byte order mark and is not valid UTF-8. With a
+            token in each row, columns are found as in `read_conll`, or by their names in the first
+            row, such as `sentence,word,tag`; another cell in the column of sentences begins one.
+            With a text in each row, such as `text,entities` or `sentence,tags`, a cell has the
+            entities in JSON, in any form of `read_json`, or a tag for each of the tokens, which
+            spaces separate.
+        nlp: Pipeline with the vocabulary, and the tokenizer for texts.
+        log: Decides what happens to mistakes, and counts them; None raises the first one.
+        token_column: The number or name of the column of the tokens.
+        tag_column: The same of the tags.
+        text_column: The name of the column of the texts, and `spans_column` that of the entities,
+            instead of the usual ones.
+
+    Yields:
+        A Doc for each sentence, or text.
+
+    Raises:
+        CorpusError: As `read_conll` and `read_json`, and for CSV that cannot be divided into cells.
+        InputError: For a spreadsheet without openpyxl.
+    """
+    rows, log = rows_of_table(path), log or ConversionLog()
+    first = [row.cells for row in islice(rows.read(), FIRST)]
+    with suppress(CorpusError):  # a cell may have several lines
+        first = [cells for _, cells in islice(_cells(rows), FIRST)]
+    columns = _columns_of_texts(first, text_column or token_column, spans_column or tag_column)
+    if columns is None:
+        return read_columns(rows, nlp, log, token_column, tag_column)
+    return make_docs(path, nlp, log, partial(_records, rows, *columns))
+
+
+def _cells(rows: Rows) -> PlacedCells:
+    """Read the cells of each row; a cell in quotes may have several lines."""
+    if rows.separator == SPREADSHEET:
+        yield from ((row.where, row.cells) for row in rows.read())
+        return
+    csv.field_size_limit(MAX_LINE_BYTES)
+    lines = read_lines(rows.path, rows.encoding)
+    reader = csv.reader(map(_text, lines), delimiter=rows.separator, strict=True)
+    try:
+        yield from ((f"{rows.path}, line {reader.line_num}", cells) for cells in reader)
+    except csv.Error as bad:
+        fix = 'Put a cell with a quote in quotes, and write it as ""'
+        where = f"{rows.path}, line {reader.line_num}"
+        raise error(where, "CSV", str(bad), fix) from None
+
+
+def _text(line: Line) -> str:
+    if line.problem:
+        raise line.problem[1]
+    return line.text + "\n"
+
+
+def _records(rows: Rows, text: int, annotation: int, log: ConversionLog) -> Iterator[Record]:
+    cells = _cells(rows)
+    _, header = next(cells)
+    for where, row in cells:
+        if len(row) != len(header) and any(row):
+            got, fix = f"{len(row)}: {row}", "Put a cell with a separator in quotes"
+            problem = error(where, f"{len(header)} columns", got, fix)
+            yield Record(where, problem=("columns", problem))
+        elif any(row):
+            value = _value(dict(zip(map(plain_name, header), row)), row[text], row[annotation])
+            yield from usual.read_values([(where, value)], usual.Keys(), {}, log)
+
+
+def _value(row: dict[str, str], text: str, annotation: str) -> dict[str, Any]:
+    """Return the record of a row as JSON has it."""
+    found = decoded(annotation)
+    record: dict[str, Any] = {name: decoded(cell) for name, cell in row.items() if cell}
+    for name in (*TEXTS, *ANNOTATION):
+        record.pop(name, None)
+    if isinstance(found, str):  # tags
+        return {**record, "tokens": text.split(), "tags": found.split()}
+    if isinstance(words := decoded(text), list):
+        return {**record, "tokens": words, "tags": found}
+    return {**record, "text": text, "label": found}
+
+
+def decoded(cell: str) -> Any:
+    """Decode a cell with a list or object of JSON, or of Python, as pandas writes them."""
+    if not cell.startswith(("[", "{")):
+        return cell
+    with suppress(ValueError):
+        return decode_json(cell)
+    with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return decode_json(json.dumps(literal_eval(cell)))
+    return cell

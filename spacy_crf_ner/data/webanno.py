@@ -1,0 +1,117 @@
+"""WebAnno TSV 3, which INCEpTION and WebAnno export: tokens with offsets, and columns of layers."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from spacy.language import Language
+from spacy.tokens import Doc
+
+from .docs import make_docs
+from .json_records import shorten
+from .lines import Line, read_lines
+from .record import RawSpan, Record
+from .repair_log import ConversionLog, error
+
+FORMAT = "#FORMAT=WebAnno TSV 3"
+LAYER = re.compile(r"#T_(SP|CH|RL)=(.*)")  # spans, chains and relations, and their features
+TOKEN = re.compile(r"\d+-\d+(?P<part>\.\d+)?\t(?P<start>\d+)-(?P<end>\d+)\t(?P<word>[^\t]*)\t")
+VALUE = re.compile(r"(.*?)(?:\[(\d+)\])?")  # PER, or PER[1] in each token of an entity
+NAMED_ENTITY = "NamedEntity"
+N_BEFORE = 3  # columns before those of the layers
+
+
+def is_webanno(lines: list[str]) -> bool:
+    """Return whether the first line names the format."""
+    return bool(lines) and lines[0].startswith(FORMAT)
+
+
+def read_webanno(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
+    """Read sentences of WebAnno TSV 3, with their tokens.
+
+    Args:
+        path: File, UTF-8. The entities are the values of the layer NamedEntity or, without it, of
+            the only layer of spans. Other layers are skipped.
+        nlp: Pipeline with the vocabulary.
+        log: Decides what happens to mistakes, and counts them; None raises the first one.
+
+    Yields:
+        A Doc for each sentence.
+
+    Raises:
+        CorpusError: For a file without such a layer, or with several others.
+    """
+    column = _column(path)
+    return make_docs(path, nlp, log or ConversionLog(), partial(_records, path, column))
+
+
+def _column(path: Path) -> int:
+    """Return the column of the labels."""
+    column, layers = N_BEFORE, dict[str, int]()
+    for line in read_lines(path):
+        if TOKEN.match(line.text):
+            break
+        if layer := LAYER.fullmatch(line.text):
+            name, *features = layer[2].split("|")
+            if layer[1] == "SP":
+                layers[name] = column + ("value" in features and features.index("value"))
+            column += len(features)
+    named = [name for name in layers if name.endswith(NAMED_ENTITY)] or [*layers]
+    if len(named) != 1:
+        fix = "Export the project with the layer Named entity"
+        raise error(str(path), f"one layer of entities, {NAMED_ENTITY}", shorten(named), fix)
+    return layers[named[0]]
+
+
+def _records(path: Path, column: int, log: ConversionLog) -> Iterator[Record]:
+    rows: list[Line] = []
+    for line in read_lines(path):
+        if line.problem or TOKEN.match(line.text):
+            rows.append(line)
+        elif line.text and not line.text.startswith("#"):
+            fix = "Export the file again"
+            problem = "columns", error(line.where, "a token of WebAnno TSV 3", line.text[:60], fix)
+            rows.append(line._replace(problem=problem))
+        elif rows:
+            yield _record(rows, column)
+            rows = []
+    if rows:
+        yield _record(rows, column)
+
+
+def _record(rows: list[Line], column: int) -> Record:
+    """Make the record of a sentence."""
+    problem = next((row.problem for row in rows if row.problem), None)
+    words, spaces = list[str](), list[bool]()
+    spans: dict[str, RawSpan] = {}
+    begin = end = file_begin = file_end = 0  # of the last token, in the sentence and in the file
+    for row in rows if not problem else ():
+        token = TOKEN.match(row.text)
+        assert token
+        first, last = int(token["start"]), int(token["end"])
+        if not token["part"]:
+            spaces += [first > file_end] * bool(words)
+            begin = end + (first > file_end and bool(words))
+            end = begin + len(token["word"])
+            file_begin, file_end = first, last
+            words.append(token["word"])
+        cells = row.text.split("\t")
+        for value in re.split(r"(?<!\\)\|", cells[column] if column < len(cells) else ""):
+            match = VALUE.fullmatch(value)
+            if not match or match[1] in ("_", ""):
+                continue
+            start, stop = begin, end
+            if token["part"]:
+                start, stop = first - file_begin + begin, last - file_begin + begin
+            key = match[2] or f"{row.where} {match[1]}"
+            known = spans.get(key, RawSpan(start, stop, match[1], where=row.where))
+            spans[key] = known._replace(end=stop)
+    return Record(
+        rows[0].where,
+        words=words,
+        spaces=[*spaces, False] if words else [],
+        spans=[*spans.values()],
+        sent_starts=[0] if words else [],
+        problem=problem,
+    )
