@@ -320,14 +320,10 @@ def test_read_hugging_face_columns_of_wrong_type_raise(
         list(read_hugging_face(tmp_path / "a.parquet", nlp))
 
 
-<<<<<<< ours
-@pytest.mark.parametrize("names", [["PER", "LOC"], ["O", "B", "I"], ["O", "B-"], ["O", "b", "i"]])
-=======
 NO_TAGS = [["PER", "LOC"], ["O", "B", "I"], ["O", "B-", "I-"], ["O", "b", "i"]]
 
 
 @pytest.mark.parametrize("names", NO_TAGS)
->>>>>>> theirs
 @pytest.mark.parametrize("strings", [True, False])
 def test_read_hugging_face_unknown_tag_kind_raises(
     names: list[str], strings: bool, tmp_path: Path, nlp: Language
