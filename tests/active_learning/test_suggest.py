@@ -172,6 +172,14 @@ def test_surface_is_equal_if_only_numbers_or_case_differ(one, other, same):
     assert (ranking.surface_of(one) == ranking.surface_of(other)) == same
 
 
+@pytest.mark.parametrize("unit", ["docs", "sentences"])
+def test_rank_texts_docs_keep_their_tokens(unsure, unit):
+    tokens = [("An", False), ("na", True), ("came", True), ("to", True), ("Bonn", False)]
+    doc = spacy.tokens.Doc(unsure.vocab, *map(list, zip(*tokens)))
+    ((found,),), _ = rank_texts(unsure, [doc.to_bytes()], Options(unit=unit))
+    assert (found.text, found.tokens) == ("Anna came to Bonn", tokens)
+
+
 def test_rank_texts_improbable_entity_adds_to_errors_score(unsure, monkeypatch):
     """Viterbi decoding may choose an entity that has a probability near 0."""
     measured = ranking._measure
