@@ -286,8 +286,9 @@ class LabelEncoding(Encoding):
         self, examples: Sequence[Example]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
         """Convert gold entities to the tags of each chain; see `Encoding.gold`."""
-        gold = [chain for eg in examples for chain in self.gold_tags(eg)]
-        return fix_boundaries(np.concatenate(gold), None, [*map(len, gold)], self.scheme)
+        gold = np.concatenate([self.gold_tags(eg).ravel() for eg in examples])
+        lengths = [len(eg.predicted) for eg in examples for _ in self.levels]
+        return fix_boundaries(gold, None, lengths, self.scheme)
 
     def _chains_of(self, label: str) -> list[tuple[int, str]]:
         return [(i, ANY) for i, (each, _) in enumerate(self.levels) if label in ("", each)]
