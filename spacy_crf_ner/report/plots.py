@@ -172,8 +172,9 @@ def _up(name: str, low: float, high: float, bottom: float = BOTTOM) -> Axis:
 def _range(values: Iterable[float], margin: float = 0.05) -> tuple[float, float]:
     """Return the range of values, with a margin on both sides."""
     values = [*values] or [0.0]
-    space = margin * (max(values) - min(values)) or 0.5
-    return min(values) - space, max(values) + space
+    low, high = min(values), max(values)
+    space = margin * (high - low) or margin * abs(high) or 0.5
+    return low - space, high + space
 
 
 def _round_numbers(low: float, high: float) -> list[float]:

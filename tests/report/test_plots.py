@@ -191,6 +191,19 @@ def test_ticks_are_four_to_twelve_round_numbers_within_the_axis(low: float, widt
     assert digits in ({"1"}, {"2"}, {"5"})
 
 
+@given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=3))
+def test_curves_of_any_numbers_stay_between_the_axes(values: list[float]) -> None:
+    chart = training_curves(
+        [{"step": i, "losses": {"a": x}} for i, x in enumerate(values)], "losses"
+    )
+    assert chart is not None
+    (panel,) = chart.panels
+    for x, y in panel.curves[0].points:
+        assert plots.LEFT < panel.x.at(x) < plots.RIGHT
+        assert plots.TOP <= panel.y.at(y) <= plots.BOTTOM
+    assert len(panel.y.ticks) <= 50
+
+
 def test_charts_without_data_can_be_drawn() -> None:
     nothing = {"count": 0, "confidence": None, "correct": None}
     same = [{"threshold": 0.5, "coverage": 1.0, "per_entity": 0.0}] * 2
