@@ -76,7 +76,7 @@ def wilson(correct: int, number: int) -> tuple[float, float]:
     with required("report"):
         from scipy.stats import binomtest
     low, high = binomtest(correct, number).proportion_ci(LEVEL, method="wilson")
-    return float(low) if correct else 0.0, float(high) if correct < number else 1.0
+    return float(low), float(high)
 
 
 def _share_interval(counts: NDArray[np.int64], score: int) -> tuple[float, float]:
