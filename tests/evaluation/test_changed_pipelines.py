@@ -84,12 +84,9 @@ def nothing(nlp: Language) -> None:
     pass
 
 
+EARLIER = "got other weights, tokenizer or earlier components"
 CHANGES: dict[str, tuple[Callable[[Language], Any], Callable[[Language], Any], str]] = {
-    "a label more": (
-        nothing,
-        lambda nlp: recognizer(nlp).add_label("NEW"),
-        "got other weights",
-    ),
+    "a label more": (nothing, lambda nlp: recognizer(nlp).add_label("NEW"), EARLIER),
     "labels renamed": (
         nothing,
         lambda nlp: recognizer(nlp).cfg.update(labels=["A", "B", "C"]),
@@ -103,47 +100,43 @@ CHANGES: dict[str, tuple[Callable[[Language], Any], Callable[[Language], Any], s
     "another tokenizer": (
         nothing,
         lambda nlp: setattr(nlp, "tokenizer", Splitter(nlp.vocab)),
-        "got other weights, tokenizer",
+        EARLIER,
     ),
     "a tokenizer of the same class that splits otherwise": (
         lambda nlp: setattr(nlp, "tokenizer", Splitter(nlp.vocab)),
         lambda nlp: setattr(nlp.tokenizer, "mark", "-"),
-        "got other weights, tokenizer",
+        EARLIER,
     ),
     "a special case of the tokenizer": (
         nothing,
         lambda nlp: nlp.tokenizer.add_special_case("Tims", [{"ORTH": "Tim"}, {"ORTH": "s"}]),
-        "got other weights, tokenizer",
+        EARLIER,
     ),
-    "a component more": (
-        nothing,
-        lambda nlp: nlp.add_pipe("entity_ruler", first=True),
-        "got other weights, tokenizer or earlier components",
-    ),
+    "a component more": (nothing, lambda nlp: nlp.add_pipe("entity_ruler", first=True), EARLIER),
     "a component that is disabled": (
         lambda nlp: nlp.add_pipe("sentencizer", first=True),
         lambda nlp: nlp.disable_pipe("sentencizer"),
-        "got other weights, tokenizer or earlier components",
+        EARLIER,
     ),
     "weights of an earlier component": (
         add_tagger,
         lambda nlp: change_weights(nlp.get_pipe("tagger").model),  # type: ignore[attr-defined]
-        "got other weights",
+        EARLIER,
     ),
     "another function under the same name": (
         lambda nlp: nlp.add_pipe("test_first", "x", before="crf_ner"),
         lambda nlp: (nlp.remove_pipe("x"), nlp.add_pipe("test_other", "x", before="crf_ner")),
-        "got other weights, tokenizer or earlier components",
+        EARLIER,
     ),
     "labels of an earlier component": (
         add_tagger,
         lambda nlp: nlp.get_pipe("tagger").cfg.update(labels=["Y"]),  # type: ignore[attr-defined]
-        "got other weights, tokenizer or earlier components",
+        EARLIER,
     ),
     "the order of earlier components": (
         lambda nlp: (add_tagger(nlp), nlp.add_pipe("sentencizer", before="crf_ner")),
         lambda nlp: (nlp.remove_pipe("sentencizer"), nlp.add_pipe("sentencizer", first=True)),
-        "got other weights, tokenizer or earlier components",
+        EARLIER,
     ),
     "another dtype": (nothing, set_dtype, r"got other dtype \(bf16\)"),
     "candidates of another component": (nothing, add_own_key, "expected a key of its own"),
@@ -213,7 +206,7 @@ def test_sourced_recognizer_keeps_its_guarantee_where_nothing_else_differs(nlp: 
         target.add_pipe("crf_ner", source=nlp)
     assert guarantees(same) == guarantees(nlp)
     for target in (of_another_language, behind):
-        with pytest.raises(InputError, match="got other weights, tokenizer or earlier components"):
+        with pytest.raises(InputError, match=EARLIER):
             guarantees(target)
 
 

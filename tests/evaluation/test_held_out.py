@@ -102,19 +102,13 @@ def test_guarantee_on_documents_of_train_alone_raises_and_changes_nothing(nlp: L
     assert (recognizer(nlp).cfg["guarantees"], recognizer(nlp).spans_key) == before
 
 
-def test_guarantee_on_sentences_of_training_documents_raises(nlp: Language) -> None:
-    sentences = [(f"It was day {i} of train.", []) for i in range(15)]
-    with pytest.raises(InputError, match="15 of 15 documents are left out"):
-        new_examples(nlp, "crf_ner", make_examples(nlp, sentences))
-
-
-def test_guarantee_on_training_documents_cut_by_another_tokenizer_raises(nlp: Language) -> None:
-    examples = []
-    for eg in written(nlp, "train", 15):
-        doc = Doc(nlp.vocab, [token.text for token in eg.reference])  # a space after each
-        examples.append(Example(doc, doc.copy()))
-    with pytest.raises(InputError, match="15 of 15 documents are left out"):
-        new_examples(nlp, "crf_ner", examples)
+def test_guarantee_on_training_documents_in_another_form_raises(nlp: Language) -> None:
+    sentences = make_examples(nlp, [(f"It was day {i} of train.", []) for i in range(15)])
+    docs = [Doc(nlp.vocab, [token.text for token in eg.reference])  # a space after each
+            for eg in written(nlp, "train", 15)]  # fmt: skip
+    for examples in (sentences, [Example(doc, doc.copy()) for doc in docs]):
+        with pytest.raises(InputError, match="15 of 15 documents are left out"):
+            new_examples(nlp, "crf_ner", examples)
 
 
 def test_pipeline_without_hashes_needs_train_or_statement(nlp: Language) -> None:
