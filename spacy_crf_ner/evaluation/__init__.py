@@ -69,7 +69,7 @@ def evaluate(
     Raises:
         InputError: If there are no examples, if no component has annotated the docs, if a predicted
             and a gold doc differ in their text, if the pipeline has several components or not the
-            named one, and if nervaluate is not installed and entities do not overlap.
+            named one, and if a package of the extra `report` is not installed.
     """
     examples = list(examples)
     key = None if nlp is None else find_entities_key(nlp, component)
