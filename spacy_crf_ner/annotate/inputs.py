@@ -50,20 +50,12 @@ class Sources(NamedTuple):
 
 
 def find_sources(inputs: Sequence[str | Path], output: Location) -> Sources:
-    """Find the files of a corpus.
+    """Find the files of a corpus, each once, in the order of the inputs; those of a folder sorted.
 
     Args:
         inputs: Files; folders, including subfolders; globs, in which `**` is any number of folders;
             and URIs of files and folders. An existing name is not a glob.
-        output: Folder of the annotated corpus.
-
-    Returns:
-        The files in the order of the inputs; those of a folder or glob are sorted by path.
-
-    Raises:
-        InputError: If there is no input, if an input does not exist or has no file to read, if a
-            file occurs twice, and if the output is in an input folder or an input in the output.
-        OSError: For a folder that cannot be listed.
+        output: A folder that may not be in an input folder, and no input in it.
     """
     if not inputs:
         raise InputError("inputs: expected a file, a folder or a glob, got none. Add one.")

@@ -84,11 +84,7 @@ def annotate(
 def processes(
     workers: int, gpu_ids: Sequence[int], sources: list[Source], settings: Settings
 ) -> AbstractContextManager[Engine]:
-    """Return a context of workers on this machine for a corpus.
-
-    Args:
-        workers: Processes; 0 chooses the number.
-        gpu_ids: The GPUs that the workers share; empty for none.
+    """Return a context of workers on this machine; 0 chooses their number, see `annotate`.
 
     Raises:
         InputError: For a negative number of workers, and if a script would start processes that run

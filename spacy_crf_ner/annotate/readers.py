@@ -66,10 +66,6 @@ def read(source: Source, settings: Settings, annotated: bool = False) -> Iterato
         An Item for each record, in order, for each record that cannot be read, and for each blank
         line of .jsonl, .csv and .tsv. If the file, or the rest of it, is damaged, the last Item has
         the reason and no line.
-
-    Raises:
-        StorageError: If the machine or the network fails to return the bytes of the file.
-        MemoryError: If the machine has too little memory.
     """
     part = "the file"
     try:
@@ -136,8 +132,7 @@ def read_texts(
         max_length: Maximum length of a text, in characters.
 
     Raises:
-        InputError: For a record that cannot be read, with its file and line; if there is no input
-            or a file lacks the text column; and for an output in an input.
+        InputError: For a record that cannot be read, with its file and line.
     """
     sources = find_sources(inputs, locate(output)).sources
     check_text_column(sources[0], settings)

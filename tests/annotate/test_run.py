@@ -503,13 +503,13 @@ def test_run_into_used_or_foreign_folder_raises(model, corpus, tmp_path):
     ):
         execute(model, corpus, tmp_path / "out")
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "part-1.jsonl").write_text("mine")
+    (tmp_path / "mine" / "part-1").write_text("mine")
     for choice in ({}, {"resume": True}, {"restart": True}):
         with pytest.raises(InputError, match="one with other files"):
             execute(model, corpus, tmp_path / "mine", **choice)
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["part-1.jsonl"]
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["part-1"]
     with pytest.raises(InputError, match="expected a folder, got a file"):
-        execute(model, corpus, tmp_path / "mine" / "part-1.jsonl")
+        execute(model, corpus, tmp_path / "mine" / "part-1")
 
 
 def test_shard_that_cannot_be_written_is_written_by_resume(model, corpus, tmp_path, monkeypatch):
