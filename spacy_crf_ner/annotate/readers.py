@@ -183,6 +183,8 @@ def check_text_column(source: Source, settings: Settings) -> None:
 
     A file without a readable record is accepted: `read` reports its problems.
     """
+    if source.kind in ("txt", "spacy"):  # the column is made of the lines, or the Docs
+        return
     for item in read(source, settings):
         if item.reason.startswith(_no_column(settings.text_column)):
             raise InputError(f"{source.name}: {item.reason}. Set --text-column.")
