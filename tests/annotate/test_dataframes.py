@@ -157,8 +157,7 @@ def test_annotate_frames_documents_dropped_by_component_get_errors() -> None:
         type("OutOfMemoryError", (Exception,), {"__module__": "cupy.cuda.memory"})(),
     ],
 )
-@pytest.mark.parametrize("ignored", [False, True])
-def test_annotate_frames_machine_error_raises(error, ignored) -> None:
+def test_annotate_frames_machine_error_raises(error) -> None:
     nlp = ruled()
 
     def fail(doc):
@@ -166,11 +165,10 @@ def test_annotate_frames_machine_error_raises(error, ignored) -> None:
             raise error
         return doc
 
-    name = f"fails_{id(error)}_{ignored}"  # component names are unique in a process
+    name = f"fails_{id(error)}"  # component names are unique in a process
     Language.component(name, func=fail)
     nlp.add_pipe(name)
-    if ignored:
-        nlp.set_error_handler(ignore_error)
+    nlp.set_error_handler(ignore_error)
     frame = pd.DataFrame({"text": ["in Hanoi", "broken", "to Hanoi"]})
     with pytest.raises(type(error)) as raised:
         next(annotate_frames([frame], nlp))
@@ -302,37 +300,12 @@ def test_annotate_frames_docs_token_over_chunk_size_sets_document_error() -> Non
     assert pd.isna(annotated["error"][1])
 
 
-def test_annotate_frames_entity_misaligned_at_cut_sets_document_error() -> None:
+def test_make_doc_entity_misaligned_at_cut_raises() -> None:
     """A tokenizer may split a text differently, depending on the text before it."""
-    nlp = spacy.blank("en")
-    split = nlp.tokenizer
-
-    class Contextual:
-        """After a full stop, two words are one token."""
-
-        def __call__(self, text):
-            words = [text] if text.startswith("York") else [t.text_with_ws for t in split(text)]
-            return Doc(nlp.vocab, words, [False] * len(words))
-
-        def pipe(self, texts, batch_size=0):
-            return map(self, texts)
-
-    nlp.tokenizer = Contextual()
-    ruler = nlp.add_pipe("entity_ruler")
-    ruler.add_patterns([{"label": "GPE", "pattern": [{"TEXT": "New "}, {"TEXT": "York "}]}])
-    text = "to New York now"
-    frame = pd.DataFrame({"text": [text, "at New York now"]})
-    chunks = [chunking.Chunk(0, 7, 0, 12), chunking.Chunk(7, 15, 7, 15)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            runner,
-            "chunk_text",
-            lambda t, size: chunks if t == text else chunking.chunk_text(t, size),
-        )
-        (annotated,) = annotate_frames([frame], nlp, docs=True)
-    assert "at a cut" in annotated["error"][0]
-    assert pd.isna(annotated["error"][1])
-    assert [len(row) for row in annotated["entities"]] == [0, 1]
+    found = {None: [chunking.FoundEntity(3, 11, "GPE", None)]}
+    tokens = [("to", True), ("New", True), ("York now", False)]
+    with pytest.raises(ValueError, match="an entity of whole tokens at a cut of the text"):
+        runner._make_doc(RULED.vocab, "to New York now", tokens, found)
 
 
 @pytest.mark.parametrize("column", ["doc", "body"])
