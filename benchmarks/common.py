@@ -392,21 +392,12 @@ def without_entities(doc: Doc, vocab: Vocab) -> Doc:
     return Doc(vocab, [token.text for token in doc], [bool(token.whitespace_) for token in doc])
 
 
-def trained_a_little(
-    config: str,
-    transformer: str = MINILM,
-    gpu_id: int = -1,
-    settings: Mapping[str, Any] | None = None,
-    corpus: Path | None = None,
-) -> Language:
+def trained_a_little(config: str, transformer: str = MINILM) -> Language:
     """Train a shipped config for ten batches, so that it finds some entities."""
-    if gpu_id >= 0:
-        spacy.require_gpu(gpu_id)
-    path = CONFIGS / f"{config}.cfg"
-    overrides = {"paths.transformer": transformer, **(settings or {})}
-    overrides |= widths(load_config(path), transformer)
-    nlp = spacy.util.load_model_from_config(load_config(path, overrides=overrides), auto_fill=True)
-    examples = some_examples(nlp, corpus)
+    overrides = {"paths.transformer": transformer}
+    filled = load_config(CONFIGS / f"{config}.cfg", overrides=overrides)
+    nlp = spacy.util.load_model_from_config(filled, auto_fill=True)
+    examples = some_examples(nlp)
     spacy.util.fix_random_seed(0)
     optimizer = nlp.initialize(lambda: examples)
     optimizer.learn_rate = 2e-4

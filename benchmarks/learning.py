@@ -1,5 +1,6 @@
 """Training time to reach an F1 on GMB: docs/benchmarks.md, "Training"."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -82,7 +83,8 @@ def curve(name: str, corpus: Path, transformer: str, steps: int, every: int, gpu
             noted.append((info["step"], perf_counter(), f1))
 
     registry.loggers("clock", func=lambda: _logger(note))
-    train(init_nlp(filled, use_gpu=gpu_id), use_gpu=gpu_id)
+    with open(os.devnull, "w") as nowhere:
+        train(init_nlp(filled, use_gpu=gpu_id), use_gpu=gpu_id, stdout=nowhere)
     start = noted[0][1]
     return [(step, at - start, f1) for step, at, f1 in noted]
 

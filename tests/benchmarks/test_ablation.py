@@ -1,6 +1,5 @@
 """The ablation: variants are read, trained with one budget, and measured."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -8,9 +7,8 @@ import spacy
 import srsly
 
 from benchmarks import ablation, common
-from benchmarks.ablation import count_parameters, invalid_share, measure, read_variants
+from benchmarks.ablation import invalid_share, measure, read_variants
 from pipelines import TOK2VEC, make_examples, train
-from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.input_error import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -27,24 +25,34 @@ def corpus(tmp_path_factory):
     return folder
 
 
+def test_variants_override_only_existing_settings():
+    for variant in read_variants(ablation.VARIANTS):
+        config = spacy.util.load_config(variant.config)
+        for key in variant.settings:
+            section = config
+            for part in key.split("."):
+                assert part in section, (variant.name, key)
+                section = section[part]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", read_variants(ablation.VARIANTS), ids=lambda each: each.name)
-def test_variant_overrides_existing_settings_of_a_pipeline_that_learns(variant, tiny_transformer):
-    config = spacy.util.load_config(variant.config)
-    for key in variant.settings:
-        section = config
-        for part in key.split("."):
-            assert part in section, key
-            section = section[part]
+def test_variant_trains_all_but_what_is_frozen(variant, tiny_transformer):
     settings = {**variant.settings, "paths.transformer": tiny_transformer}
-    changed = common.changed(variant.config, settings).interpolate()
-    nlp = spacy.util.load_model_from_config(changed, auto_fill=True)
+    config = common.changed(variant.config, settings).interpolate()
+    nlp = spacy.util.load_model_from_config(config, auto_fill=True)
     examples = make_examples(nlp)
     optimizer = nlp.initialize(lambda: examples)
-    frozen = changed["components"]["ner"]["model"]["tok2vec"].get("frozen", False)
-    before = count_parameters(nlp)
-    losses = {}
-    nlp.update(examples[:4], sgd=optimizer, losses=losses)
-    assert losses["ner"] > 0 and count_parameters(nlp) == before and not frozen
+    optimizer.learn_rate = 1e-3
+
+    def weights():
+        layers = nlp.get_pipe("ner").model.walk()
+        return {layer.name: layer.shims[0].to_bytes() for layer in layers if layer.shims}
+
+    before = weights()
+    nlp.update(examples[:4], sgd=optimizer)
+    same = {name for name, of in weights().items() if of == before[name]}
+    assert same == ({"transformer"} if "frozen" in variant.name else set())
 
 
 @pytest.mark.slow
@@ -126,21 +134,6 @@ def test_measure_returns_scores_and_parameter_count(decoder, corpus, tmp_path):
     assert (row["invalid"] is None) == (decoder == "crf")
 
 
-@pytest.mark.slow
-def test_the_threshold_of_the_f_score_is_fitted_on_dev(corpus, tmp_path):
-    nlp = spacy.blank("en")
-    model = {"hidden_width": 8, "tok2vec": TOK2VEC}
-    config = {"model": model, "decode": "max_expected_f", "f_score_threshold": 0.4}
-    nlp.add_pipe("crf_ner", name="ner", config=config)
-    nlp.config["paths"].update(train=str(corpus / "train.spacy"), dev=str(corpus / "dev.spacy"))
-    train(nlp, make_examples(nlp), steps=10)
-    nlp.to_disk(tmp_path)
-    before = nlp.evaluate(make_examples(nlp))["ents_f"]
-    row = measure(tmp_path, corpus)  # the same docs as in dev
-    fitted = calibrate(nlp, make_examples(nlp), f_beta=1.0)
-    assert row["f"] == pytest.approx(fitted["after"]["f_beta"], abs=1e-6) != before
-
-
 def test_invalid_share_counts_invalid_tag_sequences(corpus, tmp_path):
     """With weights of zero but for one bias, the best tag of every token is that of the bias."""
     import torch
@@ -157,15 +150,3 @@ def test_invalid_share_counts_invalid_tag_sequences(corpus, tmp_path):
             network.projection.bias.zero_()
             network.projection.bias[ner.scheme.tags.index(tag)] = 1.0
         assert invalid_share(nlp, texts) == expected
-
-
-def test_table_has_means_deviations_and_chart_all_variants(capsys, tmp_path):
-    rows = [{**ROW, "variant": "a < b", "f": f} for f in (0.4, 0.6)]
-    rows.append({**ROW, "variant": "c", "invalid": 0.125})
-    ablation.print_table(rows)
-    _, _, first, second = capsys.readouterr().out.splitlines()
-    spreads = "50.0 ± 14.1 | 50.0 ± 0.0 | 25.0 ± 0.0"
-    assert first == f"| a < b | {spreads} | - | 1.2 M | 1,000 | 20,000 | 2 |"
-    assert "| 12.5 (one seed) % |" in second
-    ablation.chart(rows, tmp_path / "chart.svg")
-    assert re.search(r"<!-- a (<|&lt;) b -->", (tmp_path / "chart.svg").read_text())

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import spacy
-from spacy.training import Corpus
 
 from benchmarks import common
 from benchmarks.common import Rows, apart, check_same, converted
@@ -93,14 +92,3 @@ def test_f1_matches_spacys_evaluation(trained: spacy.Language) -> None:
     label = max(expected["ents_per_type"], key=lambda each: expected["ents_per_type"][each]["f"])
     of_label = 100 * expected["ents_per_type"][label]["f"]
     assert common.f1(trained, gold, [label]) == pytest.approx(of_label)
-
-
-def test_records_have_the_tokens_and_entities_of_training(tmp_path: Path) -> None:
-    folder = converted(write_corpus(tmp_path / "data" / "gmb", "Ann"), tmp_path / "out")
-    examples = Corpus(folder / "train.spacy")(spacy.blank("en"))
-    records = list(common.srsly.read_jsonl(folder / "train.jsonl"))
-    for eg, record in zip(examples, records, strict=True):
-        assert [record["text"][s:e] for s, e in record["tokens"]] == [t.text for t in eg.predicted]
-        assert [record["text"][s:e] for s, e, _ in record["ents"]] == [
-            ent.text for ent in eg.reference.ents
-        ]

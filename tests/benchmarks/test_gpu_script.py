@@ -102,17 +102,6 @@ def test_scores_have_a_row_for_each_batch_size_and_rate(
     assert all(0.0 <= line["f1"] <= 1.0 for line in lines)
 
 
-def test_random_transformer_reads_a_word_of_the_corpus_as_one_subword(
-    corpus: Path, tmp_path: Path
-) -> None:
-    from transformers import AutoModel, AutoTokenizer
-
-    folder = gpu.random_transformer(tmp_path / "bert", corpus, gpu.TINY)
-    assert AutoTokenizer.from_pretrained(folder).tokenize("Washington x") == ["washington", "x"]
-    assert AutoModel.from_pretrained(folder).config.hidden_size == 16
-    assert gpu.MINILM["hidden_size"] == 384  # as its card says
-
-
 def is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"

@@ -99,13 +99,3 @@ def test_a_pipeline_agrees_with_itself(model: Path, tmp_path: Path) -> None:
     nlp = spacy.load(model)
     found = distillation.measure(nlp, nlp, tmp_path / "test.spacy")
     assert (found["agreement"], found["f"]) == (1.0, 2 / 3)
-
-
-def test_a_tenth_of_the_docs_keeps_its_entities(tmp_path: Path) -> None:
-    nlp = spacy.blank("en")
-    docs = [nlp.make_doc(f"doc {i}") for i in range(25)]
-    common.write_docs(docs, tmp_path / "train.spacy")
-    distillation.make_tenth(tmp_path)
-    tenth, rest = (common.read_docs(tmp_path / f"{name}.spacy") for name in ("tenth", "rest"))
-    assert [doc.text for doc in tenth] == ["doc 0", "doc 10", "doc 20"]
-    assert sorted(d.text for d in [*tenth, *rest]) == sorted(doc.text for doc in docs)

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from benchmarks import accuracy, active_learning, distillation, overlapping
+from benchmarks import accuracy, active_learning
 
 
 def test_accuracy_has_mean_and_deviation_of_the_last_rate(
@@ -52,24 +52,3 @@ def test_active_learning_has_the_first_round_that_reaches_each_share(
     _, _, entropy, spans, *_ = capsys.readouterr().out.splitlines()
     assert entropy == "| entropy | 210 | 300 (1 never) | - (2 never) | - |"
     assert spans == "| spans | - | - | - | 300 |"
-
-
-def test_distillation_has_the_share_of_the_teacher(capsys: pytest.CaptureFixture[str]) -> None:
-    row = {"corpus": "gmb", "steps": 10, "agreement": 0.5, "ece": 0.1, "words_per_second": 1000}
-    student = {**row, "student": "cnn", "condition": "gold"}
-    rows = [{**row, "student": "teacher", "f": 0.8}, {**student, "f": 0.5}, {**student, "f": 0.7}]
-    distillation.print_tables(rows)
-    expected = "| cnn, gold, 10 | 60.0 ± 14.1 | 75 % | 50.0 ± 0.0 | 10.0 ± 0.0 | 1,000 |"
-    assert expected in capsys.readouterr().out.splitlines()
-
-
-def test_overlapping_has_the_mean_of_the_last_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    row = {"system": "spaCy spancat", "steps": 200, "p": 0.5, "r": 0.25, "f": 0.3, "rate": 2e-4}
-    row |= {"recall, flat": 1.0, "recall, outer": 0.0, "recall, nested": None}
-    row |= {"recall, nested in its label": None, "train_seconds": 100, "train_peak_mb": 2000}
-    row |= {"words_per_second": 3000, "predict_peak_mb": 900}
-    rows = [{**row, "rate": 8e-4, "f": 0.0}, row, {**row, "f": 0.5, "train_seconds": 200}]
-    overlapping.print_tables(rows)
-    expected = "| spaCy spancat | 50.0 ± 0.0 | 25.0 ± 0.0 | 40.0 ± 14.1 | 100.0 ± 0.0 | 0.0 ± 0.0 "
-    expected += "| - | - | 150 | 2,000 | 3,000 | 900 |"
-    assert expected in capsys.readouterr().out.splitlines()
