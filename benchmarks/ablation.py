@@ -136,8 +136,10 @@ def trained(comparison: Comparison, variant: Variant, corpus: Path, budget: Budg
     folder.mkdir(exist_ok=True)
     path = folder / f"{variant.name}.cfg"
     # The final weights are evaluated on test. dev only calibrates: 50 docs are enough.
-    common.changed(variant.config, {**variant.settings, "corpora.dev.limit": 50}).to_disk(path)
-    system = System(variant.name, "spacy_pipeline", variant.name)
+    config = common.changed(variant.config, {**variant.settings, "corpora.dev.limit": 50})
+    config.to_disk(path, interpolate=False)
+    model = f"{variant.name} {common.digest(path)[:8]}"  # its settings may change
+    system = System(variant.name, "spacy_pipeline", model)
     try:
         return comparison.trained(system, corpus, budget, path)[0]
     except RuntimeError as error:

@@ -70,7 +70,7 @@ def corrupt(docs: list[Doc], share: float, seed: int) -> list[tuple[int, int, in
     rng = random.Random(seed)
     places = [(i, j) for i, doc in enumerate(docs) for j in range(len(doc.ents))]
     labels = sorted({ent.label_ for doc in docs for ent in doc.ents})
-    common.changed = []
+    changed = []
     by_doc: dict[int, dict[int, str]] = {}
     for i, j in rng.sample(places, round(share * len(places))):
         by_doc.setdefault(i, {})[j] = rng.choice(KINDS)
@@ -102,9 +102,9 @@ def corrupt(docs: list[Doc], share: float, seed: int) -> list[tuple[int, int, in
             if kind is not None:
                 both = [ent] if new is None else [ent, new]
                 start = min(each.start_char for each in both)
-                common.changed.append((i, start, max(each.end_char for each in both), kind))
+                changed.append((i, start, max(each.end_char for each in both), kind))
         doc.set_ents(ents, default="outside")
-    return common.changed
+    return changed
 
 
 def is_about(finding: common.Row, doc: int, start: int, end: int) -> bool:

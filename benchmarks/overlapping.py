@@ -66,7 +66,7 @@ def main(
 
     def written(system: System) -> Path:
         path = out / f"{system.model}.cfg"
-        config(system.model, corpus).to_disk(path)
+        config(system.model, corpus).to_disk(path, interpolate=False)
         return path
 
     settings: Any = {"thresholds": THRESHOLDS, "config": written, "gold": "spans"}

@@ -199,7 +199,7 @@ class Comparison:
         if system.model != "spacy_cnn":
             return common.CONFIGS / f"{system.model}.cfg"
         path = self.out / "spacy_cnn.cfg"
-        spacys_ner_over_cnn().to_disk(path)
+        spacys_ner_over_cnn().to_disk(path, interpolate=False)
         return path
 
     def found(
