@@ -159,14 +159,7 @@ class ForwardBackward:
         return self._gradient(d_alpha + d_beta - d_beta_here, d_A, *ends)
 
     def _gradient(self, d_E: Floats, d_A: Floats, d_start: Floats, d_end: Floats) -> Chain:
-        """Build a gradient for the chain.
-
-        Args:
-            d_E: For the emissions, in the order of the recursion: (N, C).
-            d_A: For the transitions: (C, C), or (D, C, C) if docs have their own.
-            d_start: For the start of each doc: (D, C).
-            d_end: For its end: (D, C).
-        """
+        """Build a gradient for the chain from (N, C), the shape of A, (D, C) and (D, C)."""
         d_E, lengths = d_E[self.order.position], self.chain.lengths
         if self.chain.per_doc:
             return Chain(d_E, lengths, *map(self._by_doc, (d_A, d_start, d_end)))
@@ -191,11 +184,7 @@ class ForwardBackward:
         return _softmax(self.alpha + self.beta)
 
     def _pair_counts(self, weights: Floats) -> Floats:
-        """Sum the marginals of tag pairs, weighted by doc: (C, C), or (D, C, C) if docs have own.
-
-        Args:
-            weights: (D,).
-        """
+        """Sum the marginals of tag pairs, weighted by doc (D,): (C, C), or (D, C, C)."""
         counts = np.zeros_like(self.A)
         for n, p in self._pairs():
             p *= weights[:n, None, None]
@@ -210,14 +199,9 @@ class ForwardBackward:
         return scores
 
     def _move_gradients(self, d_alpha: Floats, d_beta: Floats) -> Floats:
-        """Move gradients for log alpha and log beta to the tokens that they depend on, in place.
+        """Add gradients (N, C) for log alpha and log beta to those of the tokens they depend on.
 
-        Args:
-            d_alpha: The gradient for log alpha, to which those of later tokens are added: (N, C).
-            d_beta: The gradient for log beta, to which those of earlier tokens are added: (N, C).
-
-        Returns:
-            The gradient for the transitions: (C, C), or (D, C, C) if docs have their own.
+        Returns the gradient for the transitions: (C, C), or (D, C, C) if docs have their own.
         """
         order, d_A = self.order, np.zeros_like(self.A)
         steps = [*zip(order.steps, order.steps[1:], order.n_docs[1:])]

@@ -92,16 +92,9 @@ def _freeze(module: Any, layers: int, component: str) -> None:
 
 
 def _layer_index(name: str) -> int | None:
-    """Find the layer of a weight in a transformer.
+    """Find the layer of a weight by its name, such as "encoder.layer.3.output.dense.weight".
 
-    Args:
-        name: The name of the weight in a torch module, in the style of Hugging Face's encoders,
-            such as "encoder.layer.3.output.dense.weight" of BERT or "layers.3.mlp.Wi.weight" of
-            ModernBERT.
-
-    Returns:
-        0 for the embeddings, i + 1 for layer i, counted from 0; None for a weight above the layers,
-        or outside a transformer.
+    It is 0 for the embeddings, i + 1 for layer i, and None above the layers or elsewhere.
     """
     layer = _LAYER.search(name)
     if layer:

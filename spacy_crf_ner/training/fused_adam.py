@@ -39,12 +39,8 @@ def fused_steps(
 ) -> None:
     """Update weights as thinc's Adam does; on a GPU, in few kernels and without a wait.
 
-    Args:
-        optimizer: One for which `can_fuse` is true.
-        keys: How it identifies the weights.
-        weights: Contiguous float32 tensors, all with the same number of updates before.
-        gradients: Contiguous float32 tensors, which are not set to zero.
-        lr_scale: Multiplies the learning rate.
+    `can_fuse` is true for the optimizer, and `is_plain` for the tensors, which all had the same
+    number of updates. Gradients are not set to zero.
     """
     averages: Any = optimizer.averages
     for key, of_key in zip(keys, weights):

@@ -23,13 +23,7 @@ class RankError(OSError):
 
 
 class ProcessGroup:
-    """The group of processes that train together, from the view of one of them.
-
-    Args:
-        rank: Number of this process, from 0.
-        size: Number of processes.
-        gpu_id: The GPU of this process; -1 for the CPU.
-    """
+    """The group of processes that train together, as one sees it; its GPU is -1 for the CPU."""
 
     def __init__(self, rank: int = 0, size: int = 1, gpu_id: int = -1) -> None:
         self.rank, self.size, self.gpu_id = rank, size, gpu_id
