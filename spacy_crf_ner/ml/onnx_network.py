@@ -129,10 +129,14 @@ class OnnxShim(Shim):
         """Compute the emissions of docs from their token vectors: (N, width) -> (N, C)."""
         C = len(self.state["start"])
         emissions = np.empty((len(X), C), dtype=np.float32)
-        with readable(f"a network with {C} tags"):
-            for docs, tokens, mask in padded_buckets(lengths):
-                scores = self._head.run(X=X[tokens], lengths=lengths[docs])
-                emissions[tokens[mask]] = scores.reshape(*mask.shape, C)[mask]
+        for docs, tokens, mask in padded_buckets(lengths):
+            scores = self._head.run(X=X[tokens], lengths=lengths[docs])
+            if scores.shape != (*mask.shape, C):
+                raise InputError(
+                    f"expected a network with {C} tags, got the scores {scores.shape} of "
+                    f"{mask.shape} tokens. Copy the pipeline again."
+                )
+            emissions[tokens[mask]] = scores[mask]
         return emissions
 
     def to_bytes(self) -> bytes:
@@ -205,13 +209,10 @@ class Transformer:
         counts = np.diff(subwords.firsts, append=len(subwords.rows))
         found = counts > 0
         if found.any():
-            masks = (
-                np.ones_like(ids) if mask is None else mask for ids, mask, _ in subwords.batches
-            )
-            states = [
-                self._network.run(input_ids=batch.ids, attention_mask=mask)
-                for batch, mask in zip(subwords.batches, masks)
-            ]
+            states = []
+            for ids, mask, _ in subwords.batches:
+                mask = np.ones_like(ids) if mask is None else mask
+                states.append(self._network.run(input_ids=ids, attention_mask=mask))
             rows = np.concatenate([each.reshape(-1, each.shape[-1]) for each in states])
             sums = np.add.reduceat(rows[subwords.rows], subwords.firsts[found])
             pooled[found] = sums / counts[found, None].astype(np.float32)
