@@ -5,6 +5,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from spacy.attrs import SENT_START
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 
@@ -138,8 +140,10 @@ def _to_doc(
     if log.spans_key is not None and is_partial:
         fix = "Annotate all of it, or convert it without --spans-key"
         raise error(where, "a completely annotated text", "parts without annotation", fix)
-    spans, incorrect, missing, starts = _in_characters(record, doc.text, offsets, log)
-    if not record.tags:
+    if record.tags:
+        spans, incorrect, missing, starts = [], [], [], [*record.sent_starts]
+    else:
+        spans, incorrect, missing, starts = _in_characters(record, doc.text, offsets, log)
         doc = divide_tokens(doc, spans, record.may_divide, log, where)
     store_meta(where, doc, record.meta)
     if record.tags:
@@ -158,7 +162,7 @@ def _to_doc(
 def _in_characters(record: Record, text: str, offsets: Offsets, log: ConversionLog) -> InCharacters:
     """Return entities, incorrect spans, parts without annotation and sentence starts."""
     counting = record.counts_in or offsets.counting
-    length = n_units(text, counting)
+    length = n_units(text, counting) if record.missing else 0
     parts = [_range(record.where, length, part) for part in record.missing]
     starts = [RawSpan(at, at + 1 if type(at) is int else None, "") for at in record.sent_starts]
     given = [record.spans, record.incorrect, [RawSpan(*part, "") for part in parts], starts]
@@ -228,16 +232,17 @@ def _tokens(record: Record, nlp: Language) -> Doc:
 
 def _set_sentence_starts(where: str, doc: Doc, starts: list[Any], log: ConversionLog) -> None:
     """Set sentence starts at these characters; remove those inside tokens."""
-    tokens = {token.idx: token for token in doc}
-    for token in doc:
-        token.is_sent_start = False
+    tokens = {0: 0} if starts == [0] and len(doc) else {token.idx: token.i for token in doc}
+    flags = np.full((len(doc), 1), -1)
     for start in starts:
         if type(start) is int and start in tokens:
-            tokens[start].is_sent_start = True
+            flags[tokens[start]] = 1
         else:
             fix = "Correct 'sent_starts', or use the tokenizer of the corpus"
             problem = error(where, "a sentence that begins with a token", shorten(start), fix)
             log.repaired("sentence", problem)
+    if len(doc):
+        doc.from_array([SENT_START], flags.astype("uint64"))
 
 
 # Tags

@@ -12,6 +12,7 @@ from spacy.tokens import Doc
 from helpers import GOLDEN, Sentence
 from spacy_crf_ner.data import ConversionLog, detect_format, lines
 from spacy_crf_ner.data.columns import read_conll
+from spacy_crf_ner.data.iob import find_spelling
 from spacy_crf_ner.data.table import read_table as read_gmb
 from spacy_crf_ner.docbin import document_of
 from spacy_crf_ner.input_error import CorpusError
@@ -318,6 +319,29 @@ def test_read_conll_document_that_changes_later_within_a_sentence_divides_none(
 
 
 # Schemes
+
+
+@pytest.mark.parametrize(
+    "tags, spelling",
+    [
+        *(("O B-PER", "B-PER"), ("O B-PER B_X", "B-PER"), ("O", "B-PER"), ("0 I-PER", "B-PER")),
+        *(("O B_PER I_PER", "B_PER"), ("O B_PER S.LOC", "B_PER"), ("O B:PER", "B_PER")),
+        *(("o b-PER i-PER", "b-per"), ("O b_per", "b-per")),
+        *(("O PER-B PER-I", "PER-B"), ("O PER-B LOC-S", "PER-B"), ("O PER_b PER_i", "PER-B")),
+        *(
+            ("O PER LOC", "PER"),
+            ("0 PER", "PER"),
+            ("O art-film e-mail", "PER"),
+            ("O e-mail", "PER"),
+        ),
+        *(("O S M L", "PER"), ("O B PER", "PER"), ("O I E L", "PER")),  # sizes, not prefixes
+        # Not known: they are as they are, and most of them no tags.
+        *(("PER LOC", "B-PER"), ("OUT PER", "B-PER"), ("O B I", "B-PER"), ("O b i", "B-PER")),
+        *(("O B- I-", "B-PER"), ("O S_ B_", "B-PER"), ("O X-PER", "B-PER"), ("O 1 2", "B-PER")),
+    ],
+)
+def test_find_spelling_of_all_tags(tags: str, spelling: str) -> None:
+    assert find_spelling(tags.split()) == spelling
 
 
 @pytest.mark.parametrize(

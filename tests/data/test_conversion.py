@@ -6,7 +6,6 @@ import os
 import random
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,12 @@ HERE = Path(__file__).parents[1]
 FUZZ = 3 * settings.default.max_examples
 SHARES = (0.8, 0.1, 0.1)
 runner = CliRunner()
+
+
+def run(
+    source: Any, target: Path, nlp: Language, log: ConversionLog | None = None, **options: Any
+) -> dict[str, dict[str, int]]:
+    return data.convert(source, target, data.ConvertOptions(**options), nlp=nlp, log=log)
 
 
 def write(path: Path, *words: str) -> Path:
@@ -81,7 +86,7 @@ def test_convert_splits_unnamed_files_as_one_corpus(tmp_path: Path, nlp: Languag
 
 def test_convert_n_sents_does_not_group_across_files(tmp_path: Path, nlp: Language) -> None:
     files = [write(tmp_path / "a.conll", "a", "b", "c"), write(tmp_path / "b.conll", "d", "e")]
-    data.convert(files, tmp_path / "out.spacy", data.ConvertOptions(n_sents=2), nlp=nlp)
+    run(files, tmp_path / "out.spacy", nlp, n_sents=2)
     assert texts(tmp_path / "out.spacy", nlp) == ["a b", "c", "d e"]
 
 
@@ -130,22 +135,11 @@ def test_convert_reads_binary_files_of_folder_without_other_files(
     write(source / "train.conll", "a")
     write(source / "dev.conll", "b")
     data.convert(source, source, nlp=nlp)
-    data.convert(
-        source, source, data.ConvertOptions(overwrite=True), nlp=nlp
-    )  # what is there does not matter
+    run(source, source, nlp, overwrite=True)  # what is there does not matter
     for name in ("train", "dev"):
         (source / f"{name}.conll").unlink()
     data.convert(source, tmp_path / "out", nlp=nlp)
     assert texts(tmp_path / "out" / "train.spacy", nlp) == ["a"]
-
-
-def test_convert_counts_unread_files_of_folder(tmp_path: Path, nlp: Language) -> None:
-    write(tmp_path / "in" / "train.conll", "a")
-    write(tmp_path / "in" / "dev.conll", "b")
-    (tmp_path / "in" / "README.md").write_text("about")
-    log = ConversionLog()
-    data.convert(tmp_path / "in", tmp_path / "out", nlp=nlp, log=log)
-    assert log.counts == {"skipped.file": 1}
 
 
 @pytest.mark.parametrize("name", ["test", "more", "brat"])
@@ -236,7 +230,7 @@ def test_convert_sharded_output_equals_single_file(
     data.convert(source, tmp_path / "small", nlp=nlp)
     monkeypatch.setattr(docbin, "MAX_TOKENS", 4)
     for _ in range(2):  # the second time, it is replaced
-        data.convert(source, tmp_path / "big", data.ConvertOptions(overwrite=True), nlp=nlp)
+        run(source, tmp_path / "big", nlp, overwrite=True)
     assert len(list((tmp_path / "big" / "train.spacy").iterdir())) == 10
     assert sorted(path.name for path in (tmp_path / "big").iterdir()) == [
         f"{part}.spacy" for part in sorted(data.SPLITS)
@@ -248,7 +242,7 @@ def test_convert_sharded_output_equals_single_file(
         assert by_spacy[0] == by_spacy[1] != []
     again = data.convert(tmp_path / "big", tmp_path / "again", nlp=nlp)
     monkeypatch.setattr(docbin, "MAX_TOKENS", 1000)
-    data.convert(source, tmp_path / "big", data.ConvertOptions(overwrite=True), nlp=nlp)
+    run(source, tmp_path / "big", nlp, overwrite=True)
     assert (tmp_path / "big" / "train.spacy").is_file()
     assert {name: count["docs"] for name, count in again.items()} == {
         "train": 40,
@@ -273,12 +267,7 @@ def test_convert_write_failure_keeps_existing_parts(
 
     monkeypatch.setattr(docbin.CorpusWriter, "write", fail)
     with pytest.raises(OSError, match="disk full"):
-        data.convert(
-            source,
-            tmp_path / "out",
-            data.ConvertOptions(split=Split(seed=1), overwrite=True),
-            nlp=nlp,
-        )
+        run(source, tmp_path / "out", nlp, split=Split(seed=1), overwrite=True)
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
@@ -314,7 +303,7 @@ def test_convert_output_inside_sharded_input_raises(
         asked = [(folder, None), (source, path)] if name.endswith(SUFFIX) else [(folder, None)]
         for inputs, merge in asked:
             with pytest.raises(InputError, match=r"output that is not in an input folder, got one"):
-                data.convert(inputs, path / name, data.ConvertOptions(merge=merge), nlp=nlp)
+                run(inputs, path / name, nlp, merge=merge)
     assert find_docbins(folder) == before and not (folder / "more").exists()
 
 
@@ -338,15 +327,13 @@ def test_convert_allows_output_inside_input_folder_of_other_format(
     write(tmp_path / "dev.conll", "b")
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        counts = data.convert(
-            Path("."), Path("corpus"), data.ConvertOptions(overwrite=True), nlp=nlp
-        )
+        counts = run(Path("."), Path("corpus"), nlp, overwrite=True)
         assert [(name, count["docs"]) for name, count in counts.items()] == [
             ("train", 1),
             ("dev", 1),
         ]
     corpus = Path("corpus/train.spacy")
-    data.convert(corpus, Path("corpus/new.jsonl"), data.ConvertOptions(merge=corpus), nlp=nlp)
+    run(corpus, Path("corpus/new.jsonl"), nlp, merge=corpus)
     (tmp_path / "brat").mkdir()
     (tmp_path / "brat" / "a.txt").write_text("Hanoi")
     (tmp_path / "brat" / "a.ann").write_text("")
@@ -360,19 +347,9 @@ def test_convert_leftover_part_of_earlier_split_raises(tmp_path: Path, nlp: Lang
     source = write(tmp_path / "all.conll", *numbered(20))
     data.convert(source, tmp_path / "out", nlp=nlp)
     with pytest.raises(InputError, match=r"test\.spacy: expected only the parts train\.spa"):
-        data.convert(
-            source,
-            tmp_path / "out",
-            data.ConvertOptions(split=Split((0.5, 0.5)), overwrite=True),
-            nlp=nlp,
-        )
+        run(source, tmp_path / "out", nlp, split=Split((0.5, 0.5)), overwrite=True)
     (tmp_path / "out" / "test.spacy").unlink()
-    data.convert(
-        source,
-        tmp_path / "out",
-        data.ConvertOptions(split=Split((0.5, 0.5)), overwrite=True),
-        nlp=nlp,
-    )
+    run(source, tmp_path / "out", nlp, split=Split((0.5, 0.5)), overwrite=True)
 
 
 def test_convert_existing_parts_raise_and_stay_unless_overwrite(
@@ -382,9 +359,9 @@ def test_convert_existing_parts_raise_and_stay_unless_overwrite(
     data.convert(source, target, nlp=nlp)
     before = {path.name: path.read_bytes() for path in target.iterdir()}
     with pytest.raises(InputError, match=r"train\.spacy: expected a new file.*--overwrite"):
-        data.convert(source, target, data.ConvertOptions(split=Split(seed=1)), nlp=nlp)
+        run(source, target, nlp, split=Split(seed=1))
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
-    data.convert(source, target, data.ConvertOptions(split=Split(seed=1), overwrite=True), nlp=nlp)
+    run(source, target, nlp, split=Split(seed=1), overwrite=True)
     assert {path.name: path.read_bytes() for path in target.iterdir()} != before
 
 
@@ -395,7 +372,7 @@ def test_metadata_and_sentences_are_kept(tmp_path: Path, nlp: Language) -> None:
     ]
     srsly.write_jsonl(source, records)
     data.convert(source, tmp_path / "one.spacy", nlp=nlp)
-    data.convert(source, tmp_path / "two.spacy", data.ConvertOptions(n_sents=2), nlp=nlp)
+    run(source, tmp_path / "two.spacy", nlp, n_sents=2)
     metas = [doc.user_data["meta"] for doc in load(tmp_path / "one.spacy", nlp)]
     assert metas == [{"n": 0}, {"n": 1}, {"n": 2}]
     pair, single = load(tmp_path / "two.spacy", nlp)
@@ -409,20 +386,6 @@ def test_metadata_and_sentences_are_kept(tmp_path: Path, nlp: Language) -> None:
     assert [doc.user_data["meta"] for doc in again] == [
         doc.user_data["meta"] for doc in (pair, single)
     ]
-
-
-def test_jsonl_and_spacy_convert_into_each_other_without_loss(
-    tmp_path: Path, nlp: Language
-) -> None:
-    words = ["multi", "purpose", "tool"]
-    doc = Doc(nlp.vocab, words, [False, True, True], ents=["B-A", "O", "B-B"])
-    DocBin(docs=[doc, nlp.make_doc("A tool")]).to_disk(tmp_path / "first.spacy")
-    paths = [tmp_path / name for name in ("first.spacy", "a.jsonl", "second.spacy", "b.jsonl")]
-    for source, target in pairwise(paths):
-        data.convert(source, target, nlp=nlp)
-    first, second = (load(paths[i], nlp) for i in (0, 2))
-    assert [t.text_with_ws for t in second[0]] == ["multi", "purpose ", "tool "]
-    assert [doc.to_json() for doc in second] == [doc.to_json() for doc in first]
 
 
 def test_whitespace_at_the_ends_of_tokens_is_stripped_if_spaces_are_unknown(
@@ -450,7 +413,7 @@ def test_convert_split_by_sentences_keeps_corpus_order(
 ) -> None:
     source = write(tmp_path / "all.conll", *numbered(n))
     split = Split(shares, seed, by="sentences")
-    data.convert(source, tmp_path / "out", data.ConvertOptions(split=split), nlp=nlp)
+    run(source, tmp_path / "out", nlp, split=split)
     parts = split_units([1] * n, shares, seed)
     for i, (name, _) in enumerate(zip(data.SPLITS, shares)):
         expected = [word for word, part in zip(numbered(n), parts) if part == i]
@@ -473,9 +436,7 @@ def test_convert_without_dev_splits_dev_from_train(
     files = [write(tmp_path / "in" / f"{part}.conll", *words[part]) for part in parts]
     log = ConversionLog()
     split = Split(shares, by="sentences")
-    counts = data.convert(
-        tmp_path / "in", tmp_path / "out", data.ConvertOptions(split=split), nlp=nlp, log=log
-    )
+    counts = run(tmp_path / "in", tmp_path / "out", nlp, log=log, split=split)
     found = {part: texts(tmp_path / "out" / f"{part}.spacy", nlp) for part in counts}
     train = round(90 * shares[0] / (shares[0] + shares[1]))
     assert {part: len(docs) for part, docs in found.items()} == {
@@ -489,11 +450,9 @@ def test_convert_without_dev_splits_dev_from_train(
     assert note.startswith("No file for dev: train was split doc by doc at random")
     assert note.endswith(f" ({train} train, {90 - train} dev; seed 0).")
     if len(files) == 2:  # given by name, they are the same
-        data.convert(files, tmp_path / "named", data.ConvertOptions(split=split), nlp=nlp)
+        run(files, tmp_path / "named", nlp, split=split)
         assert texts(tmp_path / "named" / "dev.spacy", nlp) == found["dev"]
-    data.convert(
-        tmp_path / "in", tmp_path / "other", data.ConvertOptions(split=Split(shares, 1)), nlp=nlp
-    )
+    run(tmp_path / "in", tmp_path / "other", nlp, split=Split(shares, 1))
     assert texts(tmp_path / "other" / "dev.spacy", nlp) != found["dev"]
 
 
@@ -581,9 +540,7 @@ def test_convert_notes_a_split_that_is_not_used(tmp_path: Path, nlp: Language) -
         ("d", Split(seed=3), False),
     ):
         log = ConversionLog()
-        data.convert(
-            tmp_path / "in", tmp_path / target, data.ConvertOptions(split=split), nlp=nlp, log=log
-        )
+        run(tmp_path / "in", tmp_path / target, nlp, log=log, split=split)
         assert any(note.startswith("The split is not used") for note in log.notes) == noted
 
 
@@ -678,13 +635,7 @@ def test_convert_without_dev_share_writes_no_dev(tmp_path: Path, nlp: Language) 
     for part in ("train", "test"):
         write(tmp_path / "in" / f"{part}.conll", *numbered(9))
     log = ConversionLog()
-    counts = data.convert(
-        tmp_path / "in",
-        tmp_path / "out",
-        data.ConvertOptions(split=Split((1.0,))),
-        nlp=nlp,
-        log=log,
-    )
+    counts = run(tmp_path / "in", tmp_path / "out", nlp, log=log, split=Split((1.0,)))
     assert {part: count["docs"] for part, count in counts.items()} == {"train": 9, "test": 9}
     assert not log.notes
 
@@ -707,7 +658,7 @@ def test_convert_frees_docs(tmp_path: Path, nlp: Language, monkeypatch: pytest.M
     try:
         for target in ("out", "out.spacy", "out.jsonl"):
             source = write(tmp_path / "a.conll", "a")
-            data.convert(source, tmp_path / target, data.ConvertOptions(format="fake"), nlp=nlp)
+            run(source, tmp_path / target, nlp, format="fake")
     finally:
         gc.unfreeze()
     assert len(alive) == 8
@@ -726,7 +677,7 @@ def test_convert_corpus_changed_between_passes_raises(
     source = write(tmp_path / "a.conll", "a")
     for _ in range(2):
         with pytest.raises(CorpusError, match="expected 20 docs, as in the first pass"):
-            data.convert(source, tmp_path / "out", data.ConvertOptions(format="fake"), nlp=nlp)
+            run(source, tmp_path / "out", nlp, format="fake")
     assert not (tmp_path / "out").exists()
 
 
@@ -788,46 +739,6 @@ def test_conversion_log_keeps_first_20_messages(tmp_path: Path, nlp: Language) -
     ]
 
 
-@pytest.mark.parametrize(
-    "alignment, ents, missing, counts",
-    [
-        ("strict", ["Lee"], "Annas-mother", {"rejected.alignment": 2}),
-        ("expand", ["Annas-mother", "Lee"], "", {"aligned.expand": 2, "aligned.duplicate": 1}),
-        ("contract", ["Lee"], "Annas-mother", {"rejected.alignment": 2}),
-        ("missing", ["Lee"], "Annas-mother", {"aligned.missing": 2}),
-    ],
-)
-def test_read_inline_applies_alignment_to_entities_inside_tokens(
-    alignment: str,
-    ents: list[str],
-    missing: str,
-    counts: dict[str, int],
-    tmp_path: Path,
-) -> None:
-    nlp = spacy.blank("xx")
-    nlp.tokenizer = lambda text: Doc(nlp.vocab, words=text.split(" "))
-    path = tmp_path / "a.txt"
-    path.write_text("x [Anna](PER)s-[mother](PER) [Lee](PER)\n")
-    log = ConversionLog(True, alignment)
-    (doc,) = data.read_inline(path, nlp, log)
-    assert [ent.text for ent in doc.ents] == ents
-    assert " ".join(token.text for token in doc if token.ent_iob == 0) == missing
-    assert log.counts == counts
-    assert log.totals["entities"] - log.totals["rejected.entities"] == len(ents)
-    assert log.totals["entities"] == 3
-
-
-def test_read_inline_contract_and_expand_give_whole_tokens(tmp_path: Path) -> None:
-    nlp = spacy.blank("xx")
-    nlp.tokenizer = lambda text: Doc(nlp.vocab, words=text.split(" "))
-    path = tmp_path / "a.txt"
-    path.write_text("x [New York-sty](LOC)le\n")
-    for alignment, text in [("contract", "New"), ("expand", "New York-style")]:
-        # These alignments are a choice, not a repair, so no error is raised.
-        (doc,) = data.read_inline(path, nlp, ConversionLog(alignment=alignment))
-        assert [ent.text for ent in doc.ents] == [text]
-
-
 def test_convert_repair_with_alignment_missing_is_no_loss(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.txt"
     path.write_text("x [New York-sty](LOC)le\n" * 3)
@@ -848,13 +759,7 @@ def test_convert_repair_that_leaves_no_doc_lists_the_mistakes(
     path = tmp_path / "a.txt"
     path.write_text("x [Ann](PER) [y\n")
     with pytest.raises(CorpusError, match=r"at least one doc(?s:.*)a\.txt, line 1: .*\[y"):
-        data.convert(
-            path,
-            tmp_path / "a.spacy",
-            data.ConvertOptions(format="inline"),
-            nlp=nlp,
-            log=ConversionLog(repair=True),
-        )
+        run(path, tmp_path / "a.spacy", nlp, log=ConversionLog(repair=True), format="inline")
 
 
 def test_convert_refuses_a_second_split_in_another_format_beside_the_first(
@@ -864,8 +769,8 @@ def test_convert_refuses_a_second_split_in_another_format_beside_the_first(
     path.write_text("[Ann](PER)\n" * 9)
     data.convert(path, tmp_path / "out", nlp=nlp)
     with pytest.raises(InputError, match=r"train\.spacy: expected only the parts train\.parq"):
-        data.convert(path, tmp_path / "out", data.ConvertOptions(parquet=True), nlp=nlp)
-    data.convert(path, tmp_path / "out", data.ConvertOptions(parquet=True, overwrite=True), nlp=nlp)
+        run(path, tmp_path / "out", nlp, parquet=True)
+    run(path, tmp_path / "out", nlp, parquet=True, overwrite=True)
 
 
 @pytest.mark.parametrize("line", ["[Ulm](GPE.city)", "- Oui, dit [Paul](PER)."])
@@ -909,7 +814,7 @@ def test_convert_malformed_file_raises_error_with_path(
     path = tmp_path / "a.txt"
     path.write_bytes(HOSTILE[name])
     with pytest.raises(CorpusError) as caught:
-        data.convert(path, tmp_path / "out", data.ConvertOptions(format=format), nlp=nlp)
+        run(path, tmp_path / "out", nlp, format=format)
     assert str(caught.value).startswith(str(path))
     assert re.search(r": expected .*, got .*\. .*\.$", str(caught.value), re.S)
     assert not (tmp_path / "out").exists()
@@ -996,12 +901,7 @@ def test_detect_format_identifies_binary_file_without_suffix(tmp_path: Path, nlp
 
 def test_convert_column_option_of_wrong_format_raises(tmp_path: Path, nlp: Language) -> None:
     source = HERE / "fixtures" / "columns.conllu"
-    data.convert(
-        source,
-        tmp_path / "a.spacy",
-        data.ConvertOptions(columns={"token_column": 2, "tag_column": 4}),
-        nlp=nlp,
-    )
+    run(source, tmp_path / "a.spacy", nlp, columns={"token_column": 2, "tag_column": 4})
     assert len(load(tmp_path / "a.spacy", nlp)) == 3
     chosen: list[tuple[str, int | str]] = [("inline", 4), ("hugging_face", 4)]
     for format, column in chosen:

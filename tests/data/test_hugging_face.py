@@ -128,10 +128,6 @@ def test_read_hugging_face_entities_match_tags(
         (["O", "B-a-b", "I-a-b", "E-a-b", "S-a-b"], ["S-a-b", "B-a-b", "E-a-b"], ["x", "y z"]),
         (["I-PER", "O", "I-LOC"], ["I-PER", "I-PER", "I-LOC"], ["x y", "z"]),
         (["O", "PER", "product or service"], ["PER", "O", "product or service"], ["x", "z"]),
-        (["O", "art-film", "PER"], ["art-film", "art-film", "O"], ["x y"]),
-        (["O", "S", "M", "L"], ["S", "M", "O"], ["x", "y"]),
-        (["O", "B", "PER"], ["B", "PER", "O"], ["x", "y"]),
-        (["O", "I", "E", "L"], ["I", "E", "O"], ["x", "y"]),
         (["O", "B-PER", "I-PER"], ["O", "O", "O"], []),
     ],
 )
@@ -150,24 +146,16 @@ def test_tags_may_be_ids_or_strings_in_any_scheme(
     assert {ent.label_ for ent in doc.ents} == labels
 
 
-@pytest.mark.parametrize("label", ["PER", "e-mail"])
-def test_labels_without_prefix_are_found_over_all_shards(
+@pytest.mark.parametrize("label", ["PER", "e-mail", "B-PER"])
+def test_spelling_of_tags_is_found_over_all_shards(
     label: str, tmp_path: Path, nlp: Language
 ) -> None:
     rows: Rows = [(["Ann", "saw"], [label, "O"]), (["Ann"], [label]), ([".", "."], ["O", "O"])]
-    dataset(rows, None).save_to_disk(tmp_path / "d", num_shards=3)
-    docs = list(read_hugging_face(tmp_path / "d", nlp))
-    assert said(docs) == [[f"Ann {label}"], [f"Ann {label}"], []]
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_tags_with_prefix_are_found_over_all_shards(
-    order: int, tmp_path: Path, nlp: Language
-) -> None:
-    rows: Rows = [(["Ann", "saw"], ["B-PER", "O"]), (["."], ["O"])]
-    dataset(rows[::order], None).save_to_disk(tmp_path / "d", num_shards=2)
-    docs = list(read_hugging_face(tmp_path / "d", nlp))
-    assert said(docs) == [["Ann PER"], []][::order]
+    for each in (rows, rows[::-1]):
+        dataset(each, None).save_to_disk(tmp_path / "d", num_shards=3)
+        docs = list(read_hugging_face(tmp_path / "d", nlp))
+        name = label.removeprefix("B-")
+        assert sorted(said(docs)) == [[], [f"Ann {name}"], [f"Ann {name}"]]
 
 
 def test_read_hugging_face_keeps_token_whitespace_only_with_spaces_column(
@@ -318,20 +306,6 @@ def test_read_hugging_face_columns_of_wrong_type_raise(
     parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
     with pytest.raises(CorpusError, match=says):
         list(read_hugging_face(tmp_path / "a.parquet", nlp))
-
-
-NO_TAGS = [["PER", "LOC"], ["O", "B", "I"], ["O", "B-", "I-"], ["O", "b", "i"]]
-
-
-@pytest.mark.parametrize("names", NO_TAGS)
-@pytest.mark.parametrize("strings", [True, False])
-def test_read_hugging_face_unknown_tag_kind_raises(
-    names: list[str], strings: bool, tmp_path: Path, nlp: Language
-) -> None:
-    words = ["x", "y", "z"][: len(names)]
-    path = folder(tmp_path / "d", [(words, names)], None if strings else names)
-    with pytest.raises(CorpusError, match=r"row 1: expected a token and a tag, as O or B-PER"):
-        list(read_hugging_face(path, nlp))
 
 
 @pytest.mark.parametrize("spaces", [[1, 2], [["a"], ["b"]], [[True] * 5, [None, False]]])
@@ -534,35 +508,6 @@ def test_write_parquet_round_trip_keeps_docs(spaces: bool, tmp_path: Path, nlp: 
     assert [doc.has_unknown_spaces for doc in back] == [not spaces] * 3
     assert [tags(doc) for doc in back] == [tags(doc) for doc in docs]
     assert said(back) == said(docs)
-
-
-def test_read_hugging_face_keeps_norms_of_tokenizer_tokens(tmp_path: Path, nlp: Language) -> None:
-    """`spacy train` tokenizes their text again, so other norms would be those of other words."""
-    doc = nlp.make_doc("He didn't say that he'd visit Oslo's mayor.")
-    norms = [token.norm_ for token in doc]
-    assert "not" in norms
-    words = [token.text for token in doc]
-    others = [
-        Doc(nlp.vocab, ["Mt.", "Etna"]),
-        Doc(nlp.vocab, ["Mt.", "E", "tna"], [True, False, False]),
-        Doc(nlp.vocab, words, [True] * len(words)),
-    ]
-    write_parquet([doc, *others], tmp_path / "a.parquet", ())
-    read, *rest = read_hugging_face(tmp_path / "a.parquet", nlp)
-    assert [token.text_with_ws for token in read] == [token.text_with_ws for token in doc]
-    assert [token.norm_ for token in read] == norms
-    # These are not the tokens of their text, or may not be.
-    for each, other in zip(rest, others, strict=True):
-        assert each.text == other.text
-        assert [token.norm_ for token in each] == [token.norm_ for token in other]
-
-
-def test_read_hugging_face_reads_text_over_max_length(tmp_path: Path) -> None:
-    nlp = spacy.blank("en")
-    docs = make_docs(nlp)
-    write_parquet(docs, tmp_path / "a.parquet", LABELS)
-    nlp.max_length = 10
-    assert said(list(read_hugging_face(tmp_path / "a.parquet", nlp))) == said(docs)
 
 
 def test_convert_command_parquet_round_trip_keeps_corpus(tmp_path: Path, nlp: Language) -> None:

@@ -61,7 +61,14 @@ LINES: dict[str, Any] = {
     },
     "offsets by label": {"text": TEXT, "labels": {"PER": [[0, 3]], "LOC": [[9, 13]]}},
     "Dataturks": {"content": TEXT, "annotation": POINTS, "extras": None},
-    "doccano": {"id": 1, "text": TEXT, "label": SPANS},
+    "doccano": {"id": 1, "text": TEXT, "label": SPANS, "Comments": []},
+    "doccano, labels": {"doc_id": 2, "text": TEXT, "labels": SPANS},
+    "doccano, relations": {
+        "id": 4,
+        "text": TEXT,
+        "entities": [{"id": 7, **each} for each in renamed("start_offset", "end_offset", "label")],
+        "relations": [{"id": 1, "from_id": 7, "to_id": 8, "type": "in"}],
+    },
     "Label Studio": {"id": 1, "data": {"text": TEXT}, "annotations": [{"result": RESULT}]},
     "Label Studio, JSON-MIN": {
         "text": TEXT,
@@ -150,6 +157,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"text": TEXT, "id": 3},
         "got no entities beside 'text'.*leave the record out.*would be",
     ),
+    "label that is no list": ({"text": TEXT, "label": "X"}, "got no entities beside 'text'"),
     "unknown key": (
         {"text": TEXT, "persons": SPANS},
         "got no entities beside 'text'.*--spans-column persons",

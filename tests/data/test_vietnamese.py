@@ -203,15 +203,6 @@ def test_join_matches_pyvi_words(form: str, nlp: Language, pyvi: Any) -> None:
         assert joined.text.replace("_", " ").strip() == normalize(form, text)
 
 
-def test_join_does_not_cross_entity_or_sentence_boundary(nlp: Language, pyvi: Any) -> None:
-    assert "Hà_Nội" in pyvi.tokenize(TEXT).split(" ")
-    (joined,) = syllables.join([make_doc(nlp, SYLLABLES, (7, 8, "PER"))])
-    assert words_of(joined)[-2:] == ["Hà", "Nội"]
-    two = Doc(nlp.vocab, SYLLABLES, sent_starts=[i in (0, 7) for i in range(8)])
-    (joined,) = syllables.join([two])
-    assert words_of(joined)[-2:] == ["Hà", "Nội"]
-
-
 def test_join_accepts_tokens_of_spacy_tokenizer(pyvi: Any) -> None:
     doc = spacy.blank("vi")(TEXT)
     assert "Hà Nội" in words_of(doc)
