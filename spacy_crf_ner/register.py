@@ -10,6 +10,7 @@ from typing import Any
 
 from spacy.util import registry
 
+from .input_error import InputError
 from .ml.concatenate import concatenate
 from .ml.onnx_network import onnx_network
 from .ml.transformer.spans import doc_spans, sent_spans, sentence_windows, strided_spans
@@ -38,7 +39,7 @@ FUNCTIONS: list[tuple[str, str, Any]] = [
     ("scorers", "ner_scorer", make_ner_scorer),
 ]
 
-with suppress(ModuleNotFoundError):  # the extra "train"
+with suppress(InputError):  # without the extra "train"
     from .ml.char_embed import char_word_embed
     from .ml.network import bilstm_crf, rnn_encoder
     from .ml.transformer.model import transformer
