@@ -352,11 +352,14 @@ def test_shard_folder_finish_merges_errors_in_bounded_memory(tmp_path):
     assert peak < 100_000
 
 
-def test_location_write_failure_leaves_no_file(tmp_path):
+def test_location_write_failure_leaves_the_earlier_file_or_none(tmp_path):
     location = locate(str(tmp_path / "shard"))
-    with pytest.raises(TypeError):
-        location.write([b"begun", "no bytes"])  # type: ignore[list-item]
-    assert not list(tmp_path.iterdir())
+    for before in ([], ["shard"]):
+        with pytest.raises(TypeError):
+            location.write([b"begun", "no bytes"])  # type: ignore[list-item]
+        assert [path.name for path in tmp_path.iterdir()] == before
+        location.write([b"whole"])
+    assert location.read() == b"whole"
 
 
 @pytest.mark.parametrize("deleted", range(10))
