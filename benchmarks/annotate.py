@@ -46,7 +46,9 @@ def main(
             common.write_sample_texts(corpus, number)
             found = columns.setdefault(config, {})
             for i in range(rounds):
-                for name, rate in rates(model, corpus, folder / f"out{i}", number // shards, ray):
+                for name, rate in rates(
+                    model, corpus, folder / f"out{i}", max(1, number // shards), ray
+                ):
                     found.setdefault(name, []).append(rate)
     common.print_header("words/s, median (min-max)", *CONFIGS)
     for name in columns[CONFIGS[0]]:
