@@ -166,7 +166,8 @@ def convert(
       pubtator      1|t|Hanoi     titles and abstracts, and lines of entities
       webanno       #FORMAT=WebAnno TSV 3.3     from WebAnno and INCEpTION
       jsonl         {"text": "Hanoi.", "spans": [{"start": 0, "end": 5, "label":
-                    "GPE"}]}     from spaCy and Prodigy
+                    "GPE"}]}     from spaCy and Prodigy; also arrays, objects,
+                    other keys, and {"tokens": [...], "ner_tags": [...]}
       doccano       {"text": "Hanoi.", "label": [[0, 5, "GPE"]]}     JSONL export
       label_studio  [{"data": {"text": "Hanoi."}, "annotations": ...}]     JSON or
                     JSON-MIN export

@@ -36,20 +36,17 @@ def is_brat(path: Path) -> bool:
 def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read text and text-bound annotations of brat.
 
+    Relations, events, attributes, normalizations and notes are skipped; the trigger of an event is
+    an entity with the type of the event.
+
     Args:
         path: A folder with name.txt and name.ann for each document, in UTF-8 (others and hidden
-            ones are skipped); or one of the two files of a document. Relations, events, attributes,
-            normalizations and notes are skipped; the trigger of an event is an entity with the type
-            of the event.
-        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
-        log: Decides what happens to mistakes, and counts them; None raises the first one. Kinds:
-            those of `set_entities`, "id" for a duplicate id, and "line" for a line that is not an
-            annotation. A document is left out if one of its files cannot be read.
+            ones are skipped); or one of the two files of a document.
+        log: See `make_docs`; also "id" for a duplicate id, and "line" for one without annotation.
 
     Yields:
-        A Doc for each document, ordered by name, with unknown sentence boundaries.
-        `doc.user_data["meta"]["file"]` is the name of its text file; "document" is that of the
-        document, with two folders.
+        A Doc for each document, ordered by name. `doc.user_data["meta"]["file"]` is the name of its
+        text file; "document" is that of the document, with two folders.
 
     Raises:
         CorpusError: For invalid files, and for a path without any document.

@@ -11,13 +11,13 @@ from spacy.tokens import Doc
 
 from ..docbin import DOCUMENT, document_name
 from .docs import make_docs
-from .iob import SPELLINGS, TAG, find_spelling
+from .iob import OUTSIDE, SPELLINGS, TAG, find_spelling
 from .json_records import shorten
 from .layout import NO_SPACE, OF_SEVERAL, Column, Layout, detect_layout, tag_in
 from .lines import Problem
 from .record import Record
 from .repair_log import ConversionLog, error
-from .rows import DOCUMENT_START, MARKS, Row, Rows, has_bars, rows_of_text
+from .rows import DOCUMENT_START, LAYOUT_CHARACTERS, MARKS, Row, Rows, has_bars, rows_of_text
 
 NEW_DOCUMENT = re.compile(rf"{DOCUMENT_START}|# newdoc(?:[\s_]+id\s*=\s*(\S.*?))?\s*$")
 
@@ -89,9 +89,10 @@ def is_columns(lines: list[str], separator: str | None = None) -> bool:
     tagged.update(-1 for row in rows if len(row) > 1 and TAG.fullmatch(row[-1]))
     if max(tagged.values(), default=0) > len(rows) / 2:
         return True
-    # Labels without a prefix may be anything: all rows but the header must be alike.
+    # Other spellings, such as labels alone, may be any words: all rows, after a header, are alike.
     for values in ({row[-1] for row in rows}, {row[-1] for row in rows[1:]}):
-        if find_spelling(values) in SPELLINGS and len(values) <= max(2, len(rows) / 2):
+        is_few = not values.isdisjoint(OUTSIDE) and len(values) <= max(2, len(rows) / 2)
+        if is_few and find_spelling(values) in SPELLINGS:
             return len({len(row) for row in rows}) == 1 < len(rows[0])
     return False
 
@@ -100,18 +101,20 @@ def _records(file: Rows, layout: Layout, log: ConversionLog) -> Iterator[Record]
     number = headers = 0
     name = document_name(file.path)
     # What is before the first boundary is a document too.
-    has_documents = any(NEW_DOCUMENT.match(row.text) for row in file.read())
-    document = f"{name} 0" if has_documents else ""
+    document = f"{name} 0" if _has_documents(file.path) else ""
     rows, of, sentence = list[Row](), "", ""  # of a sentence, its document, and its own name
     for row in file.read():
-        is_comment = not rows and layout.is_comment(row)
-        if (row.starts_document or is_comment) and (named := NEW_DOCUMENT.match(row.text)):
+        starts, blank = row.starts_document, row.ends_sentence
+        is_comment = not (rows or blank) and layout.is_comment(row)
+        if (starts or is_comment) and (named := NEW_DOCUMENT.match(row.text)):
             number += 1
             document = named[1] or f"{name} {number}"
-        ends = row.starts_document or (row.ends_sentence and layout.sentence is None)
-        row = _checked(row, layout)
-        before, sentence = sentence, _sentence(row, layout, sentence)
-        if rows and (ends or sentence != before):
+        ends = starts or (blank and layout.sentence is None)
+        if not (blank or is_comment):
+            row = _checked(row, layout)
+            before, sentence = sentence, _sentence(row, layout, sentence)
+            ends = sentence != before
+        if rows and ends:
             yield _record(rows, layout, of)
             rows = []
         if is_comment:
@@ -119,7 +122,7 @@ def _records(file: Rows, layout: Layout, log: ConversionLog) -> Iterator[Record]
         elif row.cells == layout.header:
             log.skipped("header", int(headers > 0))
             headers += 1
-        elif not row.ends_sentence:
+        elif not blank:
             log.skipped("range of tokens", int(_range(row, layout) is not None))
             of = of if rows else document
             rows.append(row)
@@ -127,9 +130,17 @@ def _records(file: Rows, layout: Layout, log: ConversionLog) -> Iterator[Record]
         yield _record(rows, layout, of)
 
 
+def _has_documents(path: Path) -> bool:
+    marks = DOCUMENT_START.encode(), b"# newdoc"
+    with path.open("rb") as file:
+        lines = iter(lambda: file.readline(LAYOUT_CHARACTERS), b"")
+        marked = (line.decode(errors="replace") for line in lines if line.startswith(marks))
+        return any(map(NEW_DOCUMENT.match, marked))
+
+
 def _checked(row: Row, layout: Layout) -> Row:
     """Give a row of another number of columns its problem."""
-    if row.problem or row.ends_sentence or len(row.cells) == layout.width:
+    if len(row.cells) == layout.width or row.problem:
         return row
     expected = f"{layout.width} columns, as in most of the first rows"
     fix = "Separate all columns alike, and put a cell with a comma in quotes"
@@ -139,17 +150,19 @@ def _checked(row: Row, layout: Layout) -> Row:
 
 def _sentence(row: Row, layout: Layout, before: str) -> str:
     """Return the name of the sentence of a row, which may be that of the row before."""
-    cells = row.cells if layout.sentence is not None else []
-    found = cells[layout.sentence or 0] if len(cells) > (layout.sentence or 0) else ""
+    if layout.sentence is None or layout.sentence >= len(row.cells) or row.cells == layout.header:
+        return before
+    found = row.cells[layout.sentence]
     # In a row with a mistake, it may be another cell: then it is unlike the one before.
     is_other = row.problem and re.sub(r"\d+", "", found) != re.sub(r"\d+", "", before)
-    return before if is_other or found == (layout.header or [""])[0] else found or before
+    return before if is_other else found or before
 
 
 def _range(row: Row, layout: Layout) -> re.Match[str] | None:
     """Return the range of a row of CoNLL-U that is none of a token, as 2-3 or 2.1."""
-    is_read = layout.index is not None and not row.problem
-    return OF_SEVERAL.fullmatch(row.cells[layout.index or 0]) if is_read else None
+    if layout.index is None or row.problem:
+        return None
+    return OF_SEVERAL.fullmatch(row.cells[layout.index])
 
 
 def _record(rows: list[Row], layout: Layout, document: str) -> Record:
@@ -200,7 +213,7 @@ def _token(row: Row, layout: Layout) -> tuple[str, list[str], Problem | None]:
 
 def _several_words(where: str, tag: str) -> Problem | None:
     """Return the problem of a label of several words: it is often another cell."""
-    if len(tag.split()) < 2 or not TAG.fullmatch(tag):
+    if tag == "O" or len(tag.split()) < 2 or not TAG.fullmatch(tag):
         return None
     fix = "Join its words, as in B-creative_work, or separate the columns"
     return "tag", error(where, "a tag whose label has no whitespace", repr(tag), fix)

@@ -25,17 +25,13 @@ def read_spacy(path: Path, nlp: Language, log: ConversionLog | None = None) -> I
     """Read the Docs of a .spacy file, with tokens, annotation and user data unchanged.
 
     Args:
-        path: File of `spacy convert` or `DocBin.to_disk`, or a folder of such files, as written by
-            `CorpusWriter`. A whole file is in memory, packed; Docs are made one at a time.
-        nlp: Pipeline whose vocabulary the Docs share.
+        path: File of `spacy convert` or `DocBin.to_disk`, or a folder of such files. A whole file
+            is in memory, packed; Docs are made one at a time.
         log: Counts the Docs; one without `doc.spans[log.spans_key]` is an error, or left out.
 
-    Yields:
-        The Docs.
-
     Raises:
-        CorpusError: For a folder without .spacy files, and for a file in another format or a
-            truncated one.
+        CorpusError: For a folder without .spacy files, and a file in another format or a truncated
+            one.
     """
     log = log or ConversionLog()
     for file in find_docbins(path):

@@ -140,11 +140,11 @@ def _to_doc(
     if log.spans_key is not None and is_partial:
         fix = "Annotate all of it, or convert it without --spans-key"
         raise error(where, "a completely annotated text", "parts without annotation", fix)
-    if record.tags:
-        spans, incorrect, missing, starts = [], [], [], [*record.sent_starts]
-    else:
-        spans, incorrect, missing, starts = _in_characters(record, doc.text, offsets, log)
-        doc = divide_tokens(doc, spans, record.may_divide, log, where)
+    given: InCharacters = [], [], [], [*record.sent_starts]
+    if not record.tags:
+        given = _in_characters(record, doc.text, offsets, log)
+    spans, incorrect, missing, starts = given
+    doc = divide_tokens(doc, spans, record.may_divide, log, where)
     store_meta(where, doc, record.meta)
     if record.tags:
         _set_tagged(doc, record, decoded, log)
@@ -233,7 +233,7 @@ def _tokens(record: Record, nlp: Language) -> Doc:
 def _set_sentence_starts(where: str, doc: Doc, starts: list[Any], log: ConversionLog) -> None:
     """Set sentence starts at these characters; remove those inside tokens."""
     tokens = {0: 0} if starts == [0] and len(doc) else {token.idx: token.i for token in doc}
-    flags = np.full((len(doc), 1), -1)
+    flags: Any = np.full((len(doc), 1), -1)
     for start in starts:
         if type(start) is int and start in tokens:
             flags[tokens[start]] = 1

@@ -14,7 +14,7 @@ ALIASES = dict.fromkeys(("val", "valid", "validation", "development", "testa"), 
 ALIASES["testb"] = "test"
 PARTS = ("corpus", *SPLITS)
 TEXT = ("txt", "conll", "conllu", "iob", "bio", "csv", "tsv", "json", "jsonl")
-EXTENSIONS = (*TEXT, "parquet", "arrow")
+EXTENSIONS = (*TEXT, "xlsx", "parquet", "arrow")
 SPLIT_NAMES = "dataset_dict.json"  # of a folder of DatasetDict.save_to_disk; its folders say it too
 SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.\w+")  # train-00000-of-00002.parquet
 

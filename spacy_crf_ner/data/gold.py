@@ -17,9 +17,7 @@ def read_gold(path: Path, nlp: Language, log: ConversionLog) -> tuple[int | None
     Args:
         path: A .spacy file, a folder with such files, or a corpus in any format of `convert`; the
             parts of a folder are one.
-        nlp: The pipeline with the vocabulary, and the tokenizer for formats without tokens.
-        log: Counts what is skipped, when the docs are read. Its spans_key is where entities of
-            other formats are stored if they may overlap.
+        log: Counts what is skipped, when the docs are read.
 
     Returns:
         The number of docs, if known, and an iterator over them.

@@ -14,6 +14,7 @@ from spacy.tokens import Doc
 from ..docbin import DOCUMENT
 from ..input_error import CorpusError
 from .docs import make_docs
+from .iob import is_tag
 from .json_records import JsonObject, decode_json, is_pair, is_text, json_values, pop_typed, shorten
 from .label_studio import is_label_studio, label_studio_record
 from .record import CHARACTERS, UTF16, RawSpan, Record
@@ -30,7 +31,6 @@ ANNOTATION = (*OURS, "answer", "missing", "incorrect")  # in JSON lines of spaCy
 STARTS = ("start", "start_offset", "start_char", "begin")
 ENDS = ("end", "end_offset", "end_char", "stop")
 LABELS = ("label", "labels", "tag", "type", "entity", "entity_type")
-COVERED = ("text", "value")
 # Keys of a token.
 WORD = ("text", "orth", "word")
 WORD_TAGS = ("ner", "ner_tag", "tag")
@@ -186,9 +186,7 @@ def _held(value: JsonObject, keys: Keys) -> list[Any] | None:
         inner = value.get(key)
         if isinstance(inner, dict) and (held := _held(inner, keys)) is not None:
             return held
-        if isinstance(inner, list) and any(
-            _has_text(item, keys) or isinstance(item, list) for item in inner
-        ):
+        if isinstance(inner, list) and any(_has_text(i, keys) or is_pair(i) for i in inner):
             return inner
     return None
 
@@ -213,6 +211,8 @@ def _record(
     has_relations = "relations" in record and "spans" not in record
     text_key = keys.text or _first(record, TEXTS)
     words_key = keys.words or _first(record, WORDS)
+    if not (text_key or words_key):
+        raise unannotated(where, record)
     is_ours = not record.keys().isdisjoint(ANNOTATION) and not keys.spans
     span_key = keys.spans or (None if is_ours else _span_key(where, record, words_key))
     tag_key = None if span_key or (is_ours and text_key) else _tag_key(record, words_key, keys)
@@ -273,6 +273,7 @@ def _tag_key(record: JsonObject, words_key: str | None, keys: Keys) -> str | Non
     if keys.tags:
         return keys.tags
     named = [key for key in TAGS if _are_tags(record.get(key), words)]
+    named.sort(key=lambda key: not all(tag is None or is_tag(str(tag)) for tag in record[key]))
     if named or not (words and all(isinstance(word, dict) for word in words)):
         return named[0] if named else None
     return words_key if any(_first(word, WORD_TAGS) for word in words) else None
@@ -478,6 +479,9 @@ def _of_spacy_2(where: str, document: JsonObject) -> Iterator[Record]:
     fix = "Write it by spacy convert of spaCy 2, or as in " + TEMPLATE
     for paragraph in _objects(where, document, "paragraphs", fix):
         raw, at = paragraph.get("raw"), 0
+        if "sentences" not in paragraph:
+            got = f"the keys {shorten(sorted(paragraph))}"
+            raise error(where, "paragraphs of 'sentences', as in spaCy 2", got, fix)
         for number, sentence in enumerate(_objects(where, paragraph, "sentences", fix), 1):
             tokens = _objects(where, sentence, "tokens", fix)
             words: list[Any] = [token.get("orth") for token in tokens]
@@ -521,30 +525,27 @@ def _objects(where: str, record: JsonObject, key: str, fix: str) -> list[JsonObj
 
 TEMPLATE = '{"text": "Ann left.", "spans": [{"start": 0, "end": 3, "label": "PER"}]}'
 ROWS = '{"tokens": ["Ann", "left"], "ner_tags": ["B-PER", "O"]}'
+PAIR = '["Ann left.", {"entities": [[0, 3, "PER"]]}]'
 
 
 def unannotated(where: str, record: JsonObject) -> CorpusError:
-    """Make the error for a record without entities: what is nearest, and what it lacks."""
-    given = {key: value for key, value in record.items() if value is not None}
+    """Make the error for a record without entities or text: what is nearest, and what it lacks."""
+    given = {key: value for key, value in record.items() if value is not None and key != "meta"}
     words = next((key for key in WORDS if isinstance(given.get(key), list)), None)
-    texts = [key for key in TEXTS if isinstance(given.get(key), str)]
-    nested = [
-        key for key in given if isinstance(given[key], (list, dict)) and key not in ("meta", words)
-    ]
-    if words and not texts:
+    text = next((key for key in TEXTS if isinstance(given.get(key), str)), None)
+    nested = [key for key in given if isinstance(given[key], (list, dict)) and key != words]
+    strings = [key for key in given if isinstance(given[key], str) and key != "id"]
+    nearest, option = "JSON lines of a text and spans", "--spans-column"
+    lacks, others = f"no entities beside {text!r}", nested
+    if words and not text:
+        nearest, option = "rows of tokens and tags", "--tag-column"
         lists = {key: len(given[key]) for key in nested if isinstance(given[key], list)}
         lacks = f"{len(given[words])} {words}, and lists of {lists or 'nothing else'}"
-        nearest, option = "rows of tokens and tags", "--tag-column"
-    else:
-        lacks = "no text" if not texts else f"no entities beside {texts[0]!r}"
-        nearest, option = "JSON lines of a text and spans", "--spans-column"
-    fix = (
-        f"If {shorten(nested[0])} has them, use {option} {nested[0]}"
-        if nested
-        else ("Annotate the text, or leave the record out")
-    )
-    keys = ", ".join(map(shorten, sorted(record)))
-    template = f"{fix}. These would be read:\n  {TEMPLATE}\n  {ROWS}\n  " + (
-        '["Ann left.", {"entities": [[0, 3, "PER"]]}]'
-    )
-    return error(where, f"{nearest}", f"{lacks} (the keys {keys})", template)
+    elif not text:
+        lacks, option, others = "no text", "--text-column", strings
+    fix = "Annotate the text, or leave the record out"
+    if others:
+        fix = f"If {shorten(others[0])} has what is missing, use {option} {others[0]}"
+    templates = "\n  ".join((TEMPLATE, ROWS, PAIR))
+    got = f"{lacks} (the keys {', '.join(map(shorten, sorted(record)))})"
+    return error(where, nearest, got, f"{fix}. These would be read:\n  {templates}")

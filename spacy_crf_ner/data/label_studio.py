@@ -36,13 +36,7 @@ def label_studio_record(where: str, task: JsonObject, log: ConversionLog) -> Rec
     data. Of a task of `spacy-crf-ner suggest --unit spans`, which has an "asked_span", the choice
     "yes" or "no" is read: only this span is annotated.
 
-    Args:
-        where: The place of the task.
-        task: The task; it is changed.
-        log: Decides about annotations that do not agree, "contradiction": the first is kept.
-
-    Raises:
-        CorpusError: For an invalid task.
+    The log decides about annotations that do not agree, "contradiction": the first is kept.
     """
     if "data" in task or "annotations" in task or "completions" in task:
         return _annotation(where, task, log)

@@ -301,13 +301,13 @@ def _possible_tokens(doc: Doc, span: RawSpan, problem: str) -> Iterable[int]:
 
 def divide_tokens(
     doc: Doc,
-    spans: Iterable[RawSpan],
+    spans: Sequence[RawSpan],
     may_divide: Callable[[str, int], bool] | None,
     log: ConversionLog,
     where: str,
 ) -> Doc:
     """Divide tokens where an entity begins or ends, and may: any, if `log.alignment` is "split"."""
-    if not may_divide and log.alignment != "split":
+    if not spans or (not may_divide and log.alignment != "split"):
         return doc
     text, edges = doc.text, set[int]()
     for span in spans:

@@ -58,7 +58,9 @@ TEMPLATES = {
 
 def refuse_xml(where: str, lines: list[str]) -> None:
     """Raise CorpusError for XML, which names its format, and another one to export."""
-    head = "\n".join(lines[:50])[:10_000]
+    head = "\n".join(lines[:50])[:10_000].lstrip()
+    if not head.startswith("<"):
+        return
     for mark, (name, way) in XML_FORMATS.items():
         if mark in head:
             raise error(where, "a format of `convert --help`", name, way[0].upper() + way[1:])

@@ -28,6 +28,7 @@ class Row(NamedTuple):
 
     Attributes:
         text: The line, also of a row that cannot be divided into cells.
+        cells: Its cells; none for a blank line, or one of separators alone.
     """
 
     where: str
@@ -38,12 +39,12 @@ class Row(NamedTuple):
     @property
     def starts_document(self) -> bool:
         """Whether a document begins after this row."""
-        return not self.problem and self.text.startswith(DOCUMENT_START)
+        return self.text.startswith(DOCUMENT_START) and not self.problem
 
     @property
     def ends_sentence(self) -> bool:
         """Whether a row is blank, or begins a document."""
-        return self.starts_document or not (self.problem or any(map(str.strip, self.cells)))
+        return self.starts_document or not (self.cells or self.problem)
 
 
 class Rows(NamedTuple):
@@ -54,12 +55,16 @@ class Rows(NamedTuple):
     encoding: str = "utf-8"
 
     def read(self) -> Iterator[Row]:
-        """Read all rows. Blank lines have no cells that have text."""
+        """Read all rows."""
         if self.separator == SPREADSHEET:
             yield from _spreadsheet_rows(self.path)
             return
+        blank = " \t\r" + self.separator * (self.separator in CSV)
         for where, text, problem in read_lines(self.path, self.encoding):
-            if not problem and "\r" in text and text.strip():
+            if not (problem or text.strip(blank).strip()):
+                yield Row(where, text, [])
+                continue
+            if "\r" in text and not problem:
                 expected, fix = "a line without carriage returns", "Save the file with line feeds"
                 problem = "columns", error(where, expected, f"{text[:80]!r}", fix)
             if self.separator == BARS:
@@ -93,7 +98,7 @@ def _quoted(where: str, text: str, separator: str) -> Row:
 def _spreadsheet_rows(path: Path) -> Iterator[Row]:
     for number, values in enumerate(spreadsheet(path), 1):
         cells = ["" if value is None else str(value) for value in values]
-        yield Row(f"{path}, row {number}", "\t".join(cells), cells)
+        yield Row(f"{path}, row {number}", "\t".join(cells), cells if any(cells) else [])
 
 
 def spreadsheet(path: Path) -> Iterator[tuple[Any, ...]]:

@@ -65,7 +65,7 @@ def test_convert_uses_split_and_seed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options, says",
     [
-        (["--format", "json"], "expected auto, inline, conll, table, jsonl, doccano, "),
+        (["--format", "json"], "expected auto, inline, conll, table, pubtator, webanno, "),
         (["--lang", "klingon"], "expected a language of spaCy, got 'klingon'"),
         (["--split", "most,some"], "--split: expected shares such as 0.8,0.1,0.1, got 'most,some'"),
         (["--split", "0.9,0.9"], "expected fractions that sum to 1"),
@@ -126,7 +126,7 @@ def test_help_is_plain_text() -> None:
     assert "convert" in runner.invoke(app, ["--help"]).output
     output = runner.invoke(app, ["convert", "--help"]).output
     assert "[Tim Cook](PERSON) visited [Hanoi](GPE)." in output
-    assert "One of auto, inline, conll, table, jsonl," in output
+    assert "One of auto, inline, conll, table, pubtator," in output
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":

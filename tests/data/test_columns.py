@@ -478,6 +478,7 @@ def gmb(path: Path, rows: str, nlp: Language, **choices: Any) -> tuple[list[Doc]
     "row, kind",
     [
         (",a,NN", "columns"),
+        ("junk,a,NN", "columns"),  # its first cell begins no sentence
         (",a,b,NN,O", "columns"),
         ("Sentence: 2,a,NN", "columns"),
         (',"a,NN,O', "csv"),

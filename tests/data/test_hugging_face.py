@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from typer.testing import CliRunner
 from helpers import annotations, write
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.data import ConversionLog, Split, hugging_face
+from spacy_crf_ner.data import ConversionLog, hugging_face
 from spacy_crf_ner.data.hugging_face import download, read_hugging_face
 from spacy_crf_ner.data.parquet import write_parquet
 from spacy_crf_ner.docbin import document_of
@@ -439,12 +438,6 @@ def test_convert_names_skipped_hugging_face_split(tmp_path: Path, nlp: Language)
     assert "Skipped: unchecked." in log.notes
 
 
-def test_convert_dataset_dict_of_one_split_is_one_corpus(tmp_path: Path, nlp: Language) -> None:
-    DatasetDict({"full": dataset(ROWS)}).save_to_disk(tmp_path / "dict")
-    data.convert(tmp_path / "dict", tmp_path / "out.spacy", nlp=nlp)
-    assert said(load(tmp_path / "out.spacy", nlp)) == SAID
-
-
 def test_convert_joins_shards_and_raises_if_one_is_missing(tmp_path: Path, nlp: Language) -> None:
     source = tmp_path / "data"
     words = [f"w{i}" for i in range(6)]
@@ -607,15 +600,6 @@ def test_convert_to_parquet_with_spans_key_raises(tmp_path: Path, nlp: Language)
                 nlp=nlp,
                 log=ConversionLog(spans_key="sc"),
             )
-
-
-def test_convert_parquet_leftover_part_raises(tmp_path: Path, nlp: Language) -> None:
-    (tmp_path / "a.txt").write_text("[Anna](PER) came\n" * 20)
-    options = data.ConvertOptions(parquet=True)
-    data.convert(tmp_path / "a.txt", tmp_path / "out", options, nlp=nlp)
-    with pytest.raises(InputError, match=r"test\.parquet: expected only the parts"):
-        options = replace(options, split=Split((0.5, 0.5)))
-        data.convert(tmp_path / "a.txt", tmp_path / "out", options, nlp=nlp)
 
 
 # The hub

@@ -12,6 +12,7 @@ from spacy.tokens import Doc
 from spacy_crf_ner.data import ConversionLog, ConvertOptions, convert
 from spacy_crf_ner.docbin import read_docbin
 from spacy_crf_ner.input_error import CorpusError
+from spacy_crf_ner.pipeline.annotated_labels import annotated_labels
 
 TEXT = "Ann left Oslo."
 TOKENS = ["Ann", "left", "Oslo", "."]
@@ -61,6 +62,13 @@ LINES: dict[str, Any] = {
     },
     "offsets by label": {"text": TEXT, "labels": {"PER": [[0, 3]], "LOC": [[9, 13]]}},
     "Dataturks": {"content": TEXT, "annotation": POINTS, "extras": None},
+    "Dataturks without texts": {
+        "content": TEXT,
+        "annotation": [
+            {"label": each["label"], "points": [{**each["points"][0], "text": None}]}
+            for each in POINTS
+        ],
+    },
     "doccano": {"id": 1, "text": TEXT, "label": SPANS, "Comments": []},
     "doccano, labels": {"doc_id": 2, "text": TEXT, "labels": SPANS},
     "doccano, relations": {
@@ -96,6 +104,7 @@ FILES: dict[str, Any] = {
 ROWS: dict[str, Any] = {
     "datasets": {"tokens": TOKENS, "ner_tags": TAGS},
     "words and labels": {"id": "1", "words": TOKENS, "labels": TAGS},
+    "tags of two kinds": {"tokens": TOKENS, "tags": ["NNP", "VBD", "NNP", "."], "labels": TAGS},
     "tokens as objects": {
         "tokens": [{"text": word, "ner": tag} for word, tag in zip(TOKENS, TAGS)]
     },
@@ -148,6 +157,18 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "spans of tokens": (
         {"tokens": TOKENS, "entities": [[0, 1, "PER"]]},
         "a text for the spans.*Add the text",
+    ),
+    "SQuAD": (
+        {"data": [{"title": "x", "paragraphs": [{"context": TEXT, "qas": []}]}]},
+        "got no text .*the keys 'data'",
+    ),
+    "paragraphs": (
+        {"title": "x", "paragraphs": [{"context": TEXT, "qas": []}]},
+        "paragraphs of 'sentences', as in spaCy 2, got the keys .'context', 'qas'",
+    ),
+    "other text": (
+        {"body": TEXT, "annotations": SPANS},
+        "no text .*'body' has .*--text-column body",
     ),
     "two keys": (
         {"text": TEXT, "label": SPANS, "ents": SPANS},
@@ -222,6 +243,23 @@ def test_inclusive_ends_without_texts_are_repaired(tmp_path: Path, nlp: Language
     log = ConversionLog(repair=True)
     (doc,) = converted(path, nlp, log)
     assert said(doc) == FOUND and log.counts == {"repaired.inclusive": 1}
+
+
+def test_span_whose_text_shows_an_exclusive_end_keeps_it(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.jsonl"
+    spans = [{"start": a, "end": z - (a > 0), "label": x, "text": TEXT[a:z]} for a, z, x in SPANS]
+    records = [{"text": TEXT, "spans": spans}, {"content": TEXT, "annotation": POINTS}]
+    path.write_text("".join(json.dumps(each) + "\n" for each in records))
+    assert [said(doc) for doc in converted(path, nlp)] == [FOUND, FOUND]
+
+
+def test_record_that_annotates_no_label_is_not_one_that_annotates_all(
+    tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": TEXT, "spans": [], "annotated_labels": []}) + "\n")
+    (doc,) = converted(path, nlp)
+    assert annotated_labels(doc) == set()
 
 
 @pytest.mark.parametrize(
