@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..input_error import InputError
-from .onnx_network import Session
+from .onnx_session import Session
 from .torch_internals import has_int8
 
 MAX_BYTES = 2**31  # of a network in ONNX

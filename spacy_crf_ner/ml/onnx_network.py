@@ -9,7 +9,6 @@ Axes: B docs, N tokens of the batch, one doc after the other, T tokens of the lo
 distinct words, H width of the vectors of a part.
 """
 
-import os
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, Self
@@ -23,11 +22,10 @@ from thinc.api import Model, Shim
 from thinc.util import to_numpy
 
 from ..crf import Chain
-from ..extras import required
 from ..input_error import InputError
 from .buckets import padded_buckets
 from .checksummed import readable, seal, unseal
-from .threads import number_of_threads
+from .onnx_session import Session
 from .transformer.spans import WINDOW, SpanGetter, sentence_windows
 from .transformer.subwords import CPU, divide
 from .transformer.tokenizer import Tokenizer
@@ -62,43 +60,6 @@ def onnx_network(
     for name in ("tok2vec", "output_layer"):  # which the component asks for
         model.set_ref(name, model)
     return model
-
-
-class Session:
-    """A network in ONNX Runtime on the CPU, that is started when it is needed.
-
-    It is started once in each process: a forked process has no copy of its parent's threads. It
-    keeps its parent's session, because the destructor would wait for these threads forever.
-    """
-
-    def __init__(self, onnx: bytes) -> None:
-        self._onnx = onnx
-        self._started: dict[int, Any] = {}  # by process
-
-    def run(self, **inputs: NDArray[Any]) -> Floats:
-        """Compute the output of the network from its named inputs; it need not read all of them.
-
-        Raises:
-            InputError: If onnxruntime is not installed, and for bytes that are no network.
-        """
-        process = os.getpid()
-        if process not in self._started:
-            with required("runtime"):
-                from onnxruntime import InferenceSession, SessionOptions
-            options = SessionOptions()
-            options.intra_op_num_threads = number_of_threads()
-            with readable("a network for ONNX Runtime"):
-                self._started[process] = InferenceSession(
-                    self._onnx, options, providers=["CPUExecutionProvider"]
-                )
-        session = self._started[process]
-        names = {each.name for each in session.get_inputs()}
-        (Y,) = session.run(None, {name: x for name, x in inputs.items() if name in names})
-        return Y  # type: ignore[no-any-return]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state to copy, without the sessions."""
-        return {**self.__dict__, "_started": {}}
 
 
 class OnnxShim(Shim):

@@ -18,7 +18,7 @@ from .char_embed import CharCNN, CharLSTM, WordEmbedding
 from .dtype import sharing_copy
 from .layer import shim_of
 from .onnx_export import MAX_DIFFERENCE, to_onnx
-from .onnx_network import Session
+from .onnx_session import Session
 from .transformer.model import TransformerEncoder, TransformerShim
 from .transformer.quantize import Positional
 from .transformer.slow_tokenizer import SlowTokenizer

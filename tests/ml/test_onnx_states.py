@@ -14,7 +14,7 @@ onnx_states = pytest.importorskip("spacy_crf_ner.ml.onnx_states")
 pytest.importorskip("onnx")
 
 from spacy_crf_ner.ml import onnx_export  # noqa: E402
-from spacy_crf_ner.ml.onnx_network import Session  # noqa: E402
+from spacy_crf_ner.ml.onnx_session import Session  # noqa: E402
 from spacy_crf_ner.ml.transformer.quantize import Positional  # noqa: E402
 
 
