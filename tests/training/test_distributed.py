@@ -479,6 +479,8 @@ def test_single_process_resume_matches_uninterrupted_training(
     for _ in range(2):  # the second time there is nothing left to do
         train(config, tmp_path / "parts", resume=True)
         assert_close(weights(tmp_path / "parts" / "model-last"), whole, 0.0)
+        results = [read_state(tmp_path / name)["progress"] for name in ("whole", "parts")]
+        assert results[0] == results[1]
 
 
 def interrupted(config: Config, output: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
