@@ -145,7 +145,8 @@ def _to_doc(
         given = _in_characters(record, doc.text, offsets, log)
     spans, incorrect, missing, starts = given
     doc = divide_tokens(doc, spans, record.may_divide, log, where)
-    store_meta(where, doc, record.meta)
+    if record.meta:
+        store_meta(where, doc, record.meta)
     if record.tags:
         _set_tagged(doc, record, decoded, log)
     else:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import dropwhile, groupby, pairwise
 
 from ..docbin import DOCUMENTS
-from .iob import NO_PREFIX, TAG, find_spelling, spelled
+from .iob import NO_PREFIX, OUTSIDE, TAG, find_spelling, spelled
 from .json_records import shorten
 from .repair_log import ConversionLog, error
 from .rows import MARKS, Row, Rows
@@ -342,5 +342,6 @@ def _are_tags(cells: list[str]) -> bool:
     tags = [tag for tag in map(spelled(spelling), cells) if TAG.fullmatch(tag)]
     labels = [tag[2:] for tag in tags if tag[2:]]
     chunks = sum(label in CHUNKS for label in labels)
+    are_numbers = {*OUTSIDE[1:]} >= {*cells}  # 0 alone
     is_tagged = spelling != NO_PREFIX and len(tags) > 0.95 * len(cells)
-    return is_tagged and not chunks > 0.5 * len(labels)
+    return is_tagged and not are_numbers and not chunks > 0.5 * len(labels)

@@ -1,5 +1,6 @@
 """Corpus readers: round trips, and errors with file and line."""
 
+import csv
 import os
 import random
 import re
@@ -192,6 +193,24 @@ def test_read_conll_space_separated_columns_round_trip(
 ) -> None:
     write_conll(scratch, sentences, scheme, "  {word} -   {tag} ")
     assert read(scratch, "conll", nlp) == sentences
+
+
+@given(
+    st.lists(sentence(words()), min_size=1, max_size=3),
+    st.sampled_from(list(SCHEMES)),
+    st.sampled_from(",;"),
+)
+def test_read_table_round_trip(
+    scratch: Path, nlp: Language, sentences: list[Sentence], scheme: str, separator: str
+) -> None:
+    with scratch.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter=separator)
+        writer.writerow(["sentence", "word", "tag"])
+        for number, (words, spans) in enumerate(sentences):
+            tags = SCHEMES[scheme](words, spans)
+            writer.writerows(zip([number] * len(words), words, tags, strict=True))
+    assert data.detect_format(scratch) == "table"
+    assert read(scratch, "table", nlp) == sentences
 
 
 @given(st.lists(sentence(words(" \xa0\u2028\u2029\u3000")), min_size=1, max_size=3))
