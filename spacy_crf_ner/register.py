@@ -10,6 +10,7 @@ from typing import Any
 
 from spacy.util import registry
 
+from .data.token_rules import divide_tokens
 from .input_error import InputError
 from .ml.concatenate import concatenate
 from .ml.onnx_network import onnx_network
@@ -29,6 +30,7 @@ FUNCTIONS: list[tuple[str, str, Any]] = [
     ("architectures", "OnnxNetwork", onnx_network),
     ("callbacks", "add_labels", add_labels),
     ("callbacks", "calibrate_on_dev", calibrate_on_dev),
+    ("callbacks", "divide_tokens", divide_tokens),
     ("callbacks", "rehearse", rehearse),
     ("misc", "doc_spans", doc_spans),
     ("misc", "sentence_windows", sentence_windows),
