@@ -8,10 +8,9 @@ from .inputs import Source
 from .output_folder import ShardReport
 from .readers import Item, Row, read, schema_of
 from .runner import annotate_texts
-from .schema import infer_schema
 from .settings import ENTITIES, Settings
 from .worker import load
-from .writers import WRITERS
+from .writers import WRITERS, infer_schema
 
 if TYPE_CHECKING:
     from pyarrow import Schema

@@ -13,12 +13,13 @@ from spacy.vocab import Vocab
 from ..data.json_records import store_meta
 from ..input_error import CorpusError
 from .readers import Row
-from .schema import to_table
 from .settings import ENTITIES
 
 if TYPE_CHECKING:
-    from pyarrow import Schema
+    from pyarrow import DataType, Schema, Table
 
+# Metadata of a field with JSON values.
+AS_JSON = {b"content": b"json"}
 # The content of a file, and by position, the reasons why rows could not be written.
 Written = tuple[bytes, dict[int, str]]
 
@@ -59,6 +60,71 @@ def to_docbin(rows: list[Row], docs: list[bytes], schema: "Schema | None") -> Wr
         else:
             packed.add(doc)
     return packed.to_bytes(), unwritten
+
+
+def infer_schema(rows: list[Row], text_column: str) -> "Schema":
+    """Infer the types of the columns of rows that come from JSON.
+
+    A column of objects, or of values of several types, becomes JSON strings; a column without
+    values becomes strings.
+    """
+    import pyarrow
+    from pyarrow import types
+
+    names = dict.fromkeys(key for row in rows for key in row if key != ENTITIES)  # it is added
+    fields = []
+    for name in names:
+        values = [row[name] for row in rows if row.get(name) is not None]
+        kind = pyarrow.string()
+        if values and name != text_column:
+            found = _array(values)
+            kind = pyarrow.null() if found is None else found.type
+        inner = kind.value_type if types.is_list(kind) else kind
+        if types.is_nested(inner) or types.is_null(inner):
+            fields.append(pyarrow.field(name, pyarrow.string(), metadata=AS_JSON))
+        else:
+            fields.append(pyarrow.field(name, kind))
+    return pyarrow.schema(fields)
+
+
+def to_table(rows: list[Row], schema: "Schema") -> tuple["Table", dict[int, str]]:
+    """Make a table of the rows that match the schema; also return why the others do not.
+
+    Missing values are null; the other rows are numbered by position.
+    """
+    import pyarrow
+
+    mismatches = {
+        i: f"unexpected column {name!r}: the first documents have {schema.names}"
+        for i, row in enumerate(rows)
+        for name in row
+        if name not in schema.names
+    }
+    columns = []
+    for field in schema:
+        values = [row.get(field.name) for row in rows]
+        if field.metadata == AS_JSON:
+            values = [None if v is None else json.dumps(v, ensure_ascii=False) for v in values]
+        columns.append(_array(values, field.type))
+        if columns[-1] is None:
+            expected = f"column {field.name!r}: expected {field.type}, as in the first documents"
+            for i, value in enumerate(values):
+                if _array([value], field.type) is None:
+                    mismatches.setdefault(i, f"{expected}, got {str(value)[:100]!r}")
+    if mismatches:
+        matching = [row for i, row in enumerate(rows) if i not in mismatches]
+        return to_table(matching, schema)[0], mismatches
+    return pyarrow.Table.from_arrays(columns, schema=schema), {}
+
+
+def _array(values: list[Any], kind: "DataType | None" = None) -> Any:
+    """Make an array; None if the values do not have this type, or any."""
+    import pyarrow
+
+    try:
+        return pyarrow.array(values, kind)
+    except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):
+        return None
 
 
 # Writers take rows, their Docs for the format "spacy", and the schema of the input columns.

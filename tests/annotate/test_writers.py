@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spacy.tokens import Doc, DocBin
 
-from spacy_crf_ner.annotate.schema import AS_JSON, infer_schema, to_table
-from spacy_crf_ner.annotate.writers import WRITERS
+from spacy_crf_ner.annotate.writers import AS_JSON, WRITERS, infer_schema, to_table
 
 ENTITY = {"start": 0, "end": 5, "label": "GPE", "confidence": 0.25}
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
