@@ -12,14 +12,12 @@ from typing import Any, NamedTuple
 
 import srsly
 
-from ..annotate.inputs import find_sources
+from ..annotate.files import find_sources, locate
 from ..annotate.multiprocess import processes
 from ..annotate.readers import check_text_column
 from ..annotate.run import Progress, WorkerError
 from ..annotate.settings import Settings, check_settings
-from ..annotate.shards import Shard, cut_shards
-from ..annotate.storage import locate
-from ..annotate.worker import load
+from ..annotate.shards import Shard, cut_shards, load
 from ..annotate.writers import json_line
 from ..atomic import atomic_write, check_new_folder
 from ..extras import require

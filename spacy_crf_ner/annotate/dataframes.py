@@ -9,7 +9,7 @@ from ..input_error import InputError
 from .chunking import MAX_CHARACTERS
 from .runner import annotate_texts
 from .settings import ENTITIES
-from .worker import load
+from .shards import load
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -18,11 +18,10 @@ from typing import Any
 from thinc.api import NumpyOps, get_current_ops, require_cpu, set_current_ops
 
 from ..input_error import InputError
-from .inputs import Source
+from .files import Source
 from .run import Engine, OnProgress, Summary, annotate_corpus, prepare
 from .settings import Settings
-from .shards import SHARD_CHARACTERS, cut_shards
-from .worker import load
+from .shards import SHARD_CHARACTERS, cut_shards, load
 
 # Each worker has a copy of the model.
 MAX_WORKERS = 8

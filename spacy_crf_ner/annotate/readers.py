@@ -22,9 +22,8 @@ from ..data.json_records import decode_json, is_text, shorten
 from ..data.lines import split_lines
 from ..docbin import META, without_annotation
 from ..input_error import InputError
-from .inputs import Source, find_sources
+from .files import BUFFER, Source, StorageError, find_sources, locate
 from .settings import Settings
-from .storage import BUFFER, StorageError, locate
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema

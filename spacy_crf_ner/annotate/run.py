@@ -1,27 +1,47 @@
 """A run over a corpus: a function from a shard to a file, for each shard whose report is absent."""
 
+import hashlib
+import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
+from spacy.util import get_package_path, is_package
+
 from ..atomic import check_folder_name
-from ..extras import require
+from ..extras import require, versions
 from ..input_error import InputError
-from .fingerprint import make_fingerprint
-from .inputs import Sources, find_sources
-from .output_folder import ShardFolder, ShardReport, open_folder, write_report
+from ..pipeline.seen_texts import SEEN_TEXTS
+from .files import UNFINISHED, Location, Source, Sources, find_sources, locate
 from .readers import check_text_column
 from .settings import Settings, check_settings
-from .shards import Shard, annotate_shard, cut_shards
-from .storage import Location, locate
-from .worker import load_model
+from .shards import Shard, ShardReport, annotate_shard, cut_shards, load_model
+from .writers import json_line
 
 Summary = dict[str, Any]
+# Packages whose versions may change predictions. An exported pipeline runs without torch.
+PACKAGES = (
+    "spacy-crf-ner",
+    "spacy",
+    "thinc",
+    "torch",
+    "transformers",
+    "onnxruntime",
+    "tokenizers",
+)
 USED_DTYPE = "used_dtype"  # in a fingerprint: the dtype, with "auto" resolved
+# pyarrow, Spark and Ray ignore names that begin with "_".
+STATE = "_progress"
+FINGERPRINT, LOCK = "fingerprint.json", "lock"
+ERRORS, SUMMARY = "errors.jsonl", "summary.json"
+# To read reports from an object store, where each takes long.
+THREADS = 16
 
 
 class WorkerError(RuntimeError):
@@ -98,6 +118,28 @@ def annotate_corpus(model: str, run: Run, engine: AbstractContextManager[Engine]
     return execute(run, cut_shards(sources, settings), job, engine)
 
 
+def make_fingerprint(model: str, sources: list[Source], settings: Settings) -> dict[str, Any]:
+    """Describe what the output depends on; a file by size and time, in the order of the input."""
+    if not Path(model).is_dir() and not is_package(model):
+        raise InputError(
+            f"model: expected the folder of a pipeline, or the name of a package, got {model}. "
+            "Train one with spacy train."
+        )
+    folder = Path(model) if Path(model).is_dir() else Path(get_package_path(model))
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+            digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
+    return {
+        "model": digest.hexdigest(),
+        "input": [[each.name, each.kind, each.size, each.modified] for each in sources],
+        **settings._asdict(),
+        "versions": versions(PACKAGES),
+    }
+
+
 def execute(
     run: Run,
     shards: Iterable[Shard],
@@ -132,7 +174,7 @@ def execute(
         if (first := next(left, None)) is not None:
             dtype = fingerprint.get(USED_DTYPE, run.settings.dtype)
             dtype = next(workers.map(job.load, [dtype] * workers.size))
-            folder.write_fingerprint({**fingerprint, USED_DTYPE: dtype})
+            folder.write(FINGERPRINT, {**fingerprint, USED_DTYPE: dtype})
             run.on_progress(progress())
             settings = run.settings._replace(dtype=dtype)
             work = partial(_write_shard, job.work, job.ending, settings, run.output)
@@ -152,7 +194,6 @@ def _write_shard(
     shard: Shard,
     gpu_id: int,
 ) -> ShardReport:
-    """Write the file of a shard, if it has one, then the report. Raises OSError."""
     content, report = work(shard, gpu_id, settings)
     if content is not None:
         (output / f"{shard.name}{ending}").write([content])
@@ -160,7 +201,14 @@ def _write_shard(
     return report
 
 
-def _summary(run: Run, folder: ShardFolder, progress: Progress, resumed_shards: int) -> Summary:
+def write_report(output: Location, report: ShardReport) -> None:
+    """Mark a shard as finished. Its file must already be written."""
+    # An id may have any type of Parquet.
+    content = json.dumps(report._asdict(), default=str).encode()
+    (output / STATE / f"{report.name}.json").write([content])
+
+
+def _summary(run: Run, folder: "ShardFolder", progress: Progress, resumed_shards: int) -> Summary:
     totals = folder.totals
     seconds = max(progress.seconds, 1e-3)  # clocks may tick slowly
     return {
@@ -180,7 +228,7 @@ def _summary(run: Run, folder: ShardFolder, progress: Progress, resumed_shards: 
 
 
 @contextmanager
-def _failures(folder: ShardFolder) -> Iterator[None]:
+def _failures(folder: "ShardFolder") -> Iterator[None]:
     """Convert the error that ends a run to one that explains how to continue."""
     try:
         yield
@@ -195,3 +243,128 @@ def _failures(folder: ShardFolder) -> Iterator[None]:
         advice = f"{n} finished shards are kept: continue" if n else "Try again"
         message = f"{folder.location.name}: {what.rstrip('.')}. {advice} with --resume."
         raise kind(message) from error
+
+
+class ShardFolder:
+    """The output folder of one run.
+
+    Attributes:
+        finished: The names of the finished shards, each with whether its report has errors.
+        totals: The counts of their reports, and "shards".
+    """
+
+    def __init__(self, location: Location) -> None:
+        self.location, self.state = location, location / STATE
+        self.finished: dict[str, bool] = {}
+        self.totals: Counter[str] = Counter()
+
+    def begin(self, fingerprint: dict[str, Any], *, resume: bool, restart: bool) -> dict[str, Any]:
+        """Begin a run, or find the finished shards of an earlier one; return its fingerprint.
+
+        Raises:
+            InputError: If it had another fingerprint, without regard to what only that one has.
+        """
+        now: dict[str, Any] = json.loads(json.dumps(fingerprint))
+        before = self.check_free(resume=resume, restart=restart)
+        if before is None:
+            self.write(FINGERPRINT, now)
+            return now
+        for key in now:
+            if before.get(key) != now[key]:
+                was, got = (json.dumps(each.get(key))[:200] for each in (before, now))
+                raise InputError(
+                    f"{self.location.name}: expected the {key} of the earlier run, {was}, got "
+                    f"{got}. Use the earlier one, or replace the run with --restart."
+                )
+        for report in self._reports(n for n in self.state.names() if n.startswith("part-")):
+            self.add(report)
+        return before
+
+    def check_free(self, *, resume: bool, restart: bool) -> dict[str, Any] | None:
+        """Return the fingerprint of an earlier run to resume; remove its output to restart."""
+        if FINGERPRINT not in self.state.names():
+            return None
+        if resume and not restart:
+            return dict(json.loads((self.state / FINGERPRINT).read()))
+        if not restart:
+            raise InputError(
+                f"{self.location.name}: expected a new or an empty folder, got one with an earlier "
+                "run. Continue that run with --resume, or replace it with --restart."
+            )
+        # Reports first, so that no shard without a file counts as finished if this is interrupted;
+        # last the fingerprint, by which the folder is known.
+        self.state.remove(lambda name: name not in (LOCK, FINGERPRINT))
+        written = ERRORS, SUMMARY, SEEN_TEXTS
+        self.location.remove(lambda name: name.startswith("part-") or name in written)
+        self.state.remove(lambda name: name == FINGERPRINT)
+        return None
+
+    def remove_unfinished(self) -> None:
+        """Remove the unfinished files of processes that were killed; no worker may write now."""
+        for folder in (self.location, self.state):
+            folder.remove(lambda name: name.startswith("_") and name.endswith(UNFINISHED))
+
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        """Write the fingerprint, or the summary."""
+        folder = self.state if name == FINGERPRINT else self.location
+        (folder / name).write([json.dumps(content, indent=2).encode()])
+
+    def add(self, report: ShardReport) -> None:
+        """Count a finished shard."""
+        self.finished[report.name] = bool(report.errors)
+        counts = {**report._asdict(), "errors": len(report.errors)}
+        del counts["name"]
+        self.totals.update(counts, shards=1)
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """Write the errors of all shards, in the order of the input, and a summary."""
+        names = sorted(name for name, has_errors in self.finished.items() if has_errors)
+        reports = self._reports(f"{name}.json" for name in names)
+        errors = (json_line(error) for each in reports for error in each.errors)
+        (self.location / ERRORS).write(errors)
+        self.write(SUMMARY, summary)
+
+    def _reports(self, names: Iterable[str]) -> Iterator[ShardReport]:
+        """Read reports, a few at a time, because they may contain many errors."""
+
+        def read(name: str) -> ShardReport:
+            return ShardReport(**json.loads((self.state / name).read()))
+
+        names, number = [*names], 1 if self.location.is_local else THREADS
+        with ThreadPoolExecutor(number) as threads:
+            for i in range(0, len(names), number):
+                yield from threads.map(read, names[i : i + number])
+
+
+@contextmanager
+def open_folder(location: Location) -> Iterator[ShardFolder]:
+    """Open a folder for one run at a time; it may not exist yet. No worker may write at the end."""
+    from filelock import FileLock, Timeout
+    from pyarrow.fs import FileSelector, FileType
+
+    folder = ShardFolder(location)
+    filesystem, path, name = location
+    if filesystem.get_file_info([path])[0].type == FileType.File:
+        raise InputError(f"{name}: expected a folder, got a file. Choose another.")
+    infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True))
+    # A run that was killed at its start leaves an empty state.
+    if {each.base_name for each in infos} - {STATE} and FINGERPRINT not in folder.state.names():
+        raise InputError(
+            f"{name}: expected a new or an empty folder, or one of an earlier run, got one "
+            "with other files. Choose another."
+        )
+    with ExitStack() as locks:
+        if location.is_local:
+            filesystem.create_dir(folder.state.path, recursive=True)
+            try:
+                locks.enter_context(FileLock(f"{folder.state.path}/{LOCK}", timeout=0))
+            except Timeout:
+                raise InputError(
+                    f"{name}: expected a folder that no other process writes to, got one in use. "
+                    "Wait for the other process, or choose another folder."
+                ) from None
+        folder.remove_unfinished()
+        try:
+            yield folder
+        finally:
+            folder.remove_unfinished()

@@ -1,23 +1,40 @@
 """Shards: consecutive records of a corpus that one worker annotates and writes to one file."""
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .inputs import Source
-from .output_folder import ShardReport
+from spacy.language import Language
+
+from ..pipeline import load as loading
+from ..pipeline.lookup import model_layers
+from .files import Source
 from .readers import Item, Row, read, schema_of
 from .runner import annotate_texts
 from .settings import ENTITIES, Settings
-from .worker import load
 from .writers import WRITERS, infer_schema
 
 if TYPE_CHECKING:
     from pyarrow import Schema
 
+load = lru_cache(maxsize=1)(loading.load)  # once per process
+
 # Characters; a shard ends with the document that exceeds it.
 SHARD_CHARACTERS = 2_000_000
 ALONE = ("parquet", "csv", "tsv")  # kinds of files that are not in a shard with others
+
+
+class ShardReport(NamedTuple):
+    """The counts of a shard."""
+
+    name: str
+    documents: int  # read, including those in `errors`
+    blank: int  # lines, in formats in which a line is a record
+    words: int
+    entities: int
+    size: int  # bytes of the input
+    errors: list[dict[str, Any]]  # file, line, id and reason of each document that is left out
 
 
 class Shard(NamedTuple):
@@ -70,6 +87,20 @@ def cut_shards(
             if typed and schema is None and rows:
                 schema = infer_schema(rows, settings.text_column)
             yield Shard(items, schema, size)
+
+
+def load_model(dtype: str | None, gpu_id: int, *, model: str) -> str | None:
+    """Load a pipeline in a worker; return the dtype, with "auto" resolved."""
+    return resolved_dtype(load(model, gpu_id, dtype)) or dtype
+
+
+def resolved_dtype(nlp: Language) -> str | None:
+    """Return what "auto" is for a pipeline, or for its transformer; None without "auto"."""
+    nodes = [node for _, pipe in nlp.pipeline for node in model_layers(pipe)]
+    shims: list[Any] = [shim for node in nodes for shim in node.shims]
+    auto = [shim for shim in shims if getattr(shim, "dtype", None) == "auto"]
+    largest = max(auto, key=lambda shim: bool(shim.is_large), default=None)
+    return None if largest is None else largest.resolved_dtype
 
 
 def annotate_shard(

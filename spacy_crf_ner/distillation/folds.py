@@ -8,7 +8,7 @@ from pathlib import Path
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
-from ..annotate.fingerprint import PACKAGES
+from ..annotate.run import PACKAGES
 from ..atomic import atomic_write
 from ..docbin import read_docbin
 from ..extras import versions

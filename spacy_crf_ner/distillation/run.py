@@ -14,12 +14,20 @@ from spacy.language import Language
 from thinc.api import Config
 
 from ..annotate import Settings
-from ..annotate.fingerprint import make_fingerprint
-from ..annotate.inputs import Source, find_sources
+from ..annotate.files import Source, find_sources
 from ..annotate.multiprocess import processes
-from ..annotate.output_folder import STATE, open_folder
 from ..annotate.readers import check_text_column, read
-from ..annotate.run import Job, OnProgress, Run, Summary, execute, prepare
+from ..annotate.run import (
+    STATE,
+    Job,
+    OnProgress,
+    Run,
+    Summary,
+    execute,
+    make_fingerprint,
+    open_folder,
+    prepare,
+)
 from ..annotate.shards import Shard, cut_shards
 from ..atomic import atomic_write, check_folder_name
 from ..docbin import SUFFIX, read_docbin

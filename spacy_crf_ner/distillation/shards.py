@@ -14,12 +14,10 @@ from spacy.util import load_model_from_config
 from thinc.api import Config
 
 from ..annotate.chunking import chunk_text
-from ..annotate.output_folder import ShardReport
 from ..annotate.readers import Item
 from ..annotate.runner import Failure, failure, map_batches
 from ..annotate.settings import Settings
-from ..annotate.shards import Shard
-from ..annotate.worker import resolved_dtype
+from ..annotate.shards import Shard, ShardReport, resolved_dtype
 from ..pipeline.given_text import CHANGED, changes_text
 from ..pipeline.load import load
 from ..pipeline.lookup import recognizer, recognizer_name, upstream_only

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spacy_crf_ner.annotate.inputs import Sources, find_sources
-from spacy_crf_ner.annotate.storage import locate
+from spacy_crf_ner.annotate.files import Sources, find_sources, locate
 from spacy_crf_ner.input_error import InputError
 
 

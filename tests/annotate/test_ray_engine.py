@@ -14,8 +14,7 @@ import spacy
 from pyarrow import parquet
 
 from spacy_crf_ner.annotate import Settings, WorkerError, annotate, annotate_on_ray
-from spacy_crf_ner.annotate.inputs import find_sources
-from spacy_crf_ner.annotate.storage import locate
+from spacy_crf_ner.annotate.files import find_sources, locate
 
 ray = pytest.importorskip("ray")
 

@@ -24,10 +24,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from spacy.tokens import Doc, DocBin, Span
 
-from spacy_crf_ner.annotate import Settings, readers, storage
-from spacy_crf_ner.annotate.inputs import Source, find_sources
+from spacy_crf_ner.annotate import Settings, files, readers
+from spacy_crf_ner.annotate.files import Source, StorageError, find_sources, locate
 from spacy_crf_ner.annotate.readers import Item, check_text_column, schema_of
-from spacy_crf_ner.annotate.storage import StorageError, locate
 from spacy_crf_ner.data import lines as text_lines
 
 FUZZ = 3 * settings.default.max_examples
@@ -63,7 +62,7 @@ def read(source: Source, **settings: Any) -> Iterator[Item]:
 @pytest.fixture
 def small_buffers(monkeypatch: pytest.MonkeyPatch) -> int:
     """Read and skip so few bytes at once that a file of a megabyte is large."""
-    monkeypatch.setattr(storage, "BUFFER", 2**14)
+    monkeypatch.setattr(files, "BUFFER", 2**14)
     monkeypatch.setattr(text_lines, "SKIPPED_BYTES", 2**14)
     return 2**14
 

@@ -17,13 +17,11 @@ from filelock import FileLock
 from spacy.tokens import DocBin
 
 from pipelines import OWN_TRANSFORMER, make_examples
-from spacy_crf_ner.annotate import Settings, WorkerError, shards, storage, worker
+from spacy_crf_ner.annotate import Settings, WorkerError, files, shards
 from spacy_crf_ner.annotate import run as module
-from spacy_crf_ner.annotate.fingerprint import PACKAGES
-from spacy_crf_ner.annotate.inputs import find_sources
-from spacy_crf_ner.annotate.output_folder import ShardReport, open_folder, write_report
-from spacy_crf_ner.annotate.shards import Shard, cut_shards
-from spacy_crf_ner.annotate.storage import StorageError, locate
+from spacy_crf_ner.annotate.files import StorageError, find_sources, locate
+from spacy_crf_ner.annotate.run import PACKAGES, open_folder, write_report
+from spacy_crf_ner.annotate.shards import Shard, ShardReport, cut_shards
 from spacy_crf_ner.input_error import InputError
 
 
@@ -70,8 +68,7 @@ def saved(nlp, tmp_path_factory):
 
 
 def loads(monkeypatch, nlp):
-    for each in (worker, shards):
-        monkeypatch.setattr(each, "load", lambda *arguments: nlp)
+    monkeypatch.setattr(shards, "load", lambda *arguments: nlp)
 
 
 @pytest.fixture
@@ -261,15 +258,15 @@ def test_load_model_returns_dtype_of_transformer(tiny_transformer, monkeypatch):
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": tok2vec}})
     nlp.initialize(lambda: make_examples(nlp))
-    monkeypatch.setattr(worker, "load", lambda *arguments: nlp)
-    assert worker.load_model(None, -1, model="m") is None
+    monkeypatch.setattr(shards, "load", lambda *arguments: nlp)
+    assert shards.load_model(None, -1, model="m") is None
     # Of "auto", the transformer may be faster in another dtype than other layers.
     monkeypatch.setattr(shim, "fastest_dtype", lambda device, sizes, int8: ("fp32", "int8")[int8])
     accelerate(nlp, "auto")
-    assert worker.load_model("auto", -1, model="m") == "int8"
-    assert worker.load_model(None, -1, model="m") == "int8", "as it was saved"
+    assert shards.load_model("auto", -1, model="m") == "int8"
+    assert shards.load_model(None, -1, model="m") == "int8", "as it was saved"
     accelerate(nlp, "bf16")
-    assert worker.load_model("bf16", -1, model="m") == "bf16"
+    assert shards.load_model("bf16", -1, model="m") == "bf16"
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -516,7 +513,7 @@ def test_run_into_used_or_foreign_folder_raises(model, corpus, tmp_path):
 
 
 def test_shard_that_cannot_be_written_is_written_by_resume(model, corpus, tmp_path, monkeypatch):
-    write = storage.Location.write
+    write = files.Location.write
 
     def fail(location, content):
         if location.path.endswith("part-000002.jsonl"):
@@ -524,7 +521,7 @@ def test_shard_that_cannot_be_written_is_written_by_resume(model, corpus, tmp_pa
         write(location, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage.Location, "write", fail)
+        patch.setattr(files.Location, "write", fail)
         with pytest.raises(OSError, match=r"No space left.*2 finished shards are kept"):
             execute(model, corpus, tmp_path / "out")
     assert execute(model, corpus, tmp_path / "out", resume=True)["resumed_shards"] == 2

@@ -11,9 +11,8 @@ import spacy
 from thinc.api import Linear, NumpyOps, get_current_ops, get_ops, set_current_ops
 
 from spacy_crf_ner.annotate import Settings, annotate, multiprocess
-from spacy_crf_ner.annotate.inputs import find_sources
+from spacy_crf_ner.annotate.files import find_sources, locate
 from spacy_crf_ner.annotate.multiprocess import processes, worker_devices
-from spacy_crf_ner.annotate.storage import locate
 from spacy_crf_ner.input_error import InputError
 
 
