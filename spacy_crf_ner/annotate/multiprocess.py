@@ -19,7 +19,7 @@ from thinc.api import NumpyOps, get_current_ops, require_cpu, set_current_ops
 
 from ..input_error import InputError
 from .files import Source
-from .run import Engine, OnProgress, Summary, annotate_corpus, prepare
+from .run import Engine, OnProgress, Run, Summary
 from .settings import Settings
 from .shards import SHARD_CHARACTERS, cut_shards, load
 
@@ -76,8 +76,8 @@ def annotate(
 
     Finished shards are kept.
     """
-    run = prepare(inputs, output, settings, resume, restart, on_progress)
-    return annotate_corpus(model, run, processes(workers, gpu_ids, run.found.sources, settings))
+    run = Run(inputs, output, settings, resume, restart, on_progress)
+    return run.annotate(model, processes(workers, gpu_ids, run.found.sources, settings))
 
 
 def processes(

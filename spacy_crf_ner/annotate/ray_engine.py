@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from ..extras import require
 from ..input_error import InputError
-from .run import Engine, OnProgress, Summary, annotate_corpus, prepare
+from .run import Engine, OnProgress, Run, Summary
 from .settings import Settings
 
 TIMEOUT = 10  # seconds to wait for a cluster to accept a connection
@@ -57,10 +57,10 @@ def annotate_on_ray(
         WorkerError: If a worker fails and Ray cannot repeat its work.
     """
     require("ray")
-    run = prepare(inputs, output, settings, resume, restart, on_progress)
+    run = Run(inputs, output, settings, resume, restart, on_progress)
     with _connected(address):
         engine = _actors(workers or _capacity("GPU" if gpus else "CPU"), gpus)
-        return annotate_corpus(model, run, engine)
+        return run.annotate(model, engine)
 
 
 class _Worker:

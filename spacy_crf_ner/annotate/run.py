@@ -18,7 +18,7 @@ from ..atomic import check_folder_name
 from ..extras import require, versions
 from ..input_error import InputError
 from ..pipeline.seen_texts import SEEN_TEXTS
-from .files import UNFINISHED, Location, Source, Sources, find_sources, locate
+from .files import UNFINISHED, Location, Source, find_sources, locate
 from .readers import check_text_column
 from .settings import Settings, check_settings
 from .shards import Shard, ShardReport, annotate_shard, cut_shards, load_model
@@ -69,17 +69,6 @@ class Engine(NamedTuple):
     map: Callable[[Callable[[Any, int], Any], Iterable[Any]], Iterator[Any]]
 
 
-class Run(NamedTuple):
-    """The files to read, and how to read and write them."""
-
-    found: Sources
-    output: Location
-    settings: Settings
-    resume: bool
-    restart: bool
-    on_progress: OnProgress
-
-
 class Job(NamedTuple):
     """What workers do with the shards of a corpus."""
 
@@ -89,33 +78,6 @@ class Job(NamedTuple):
     work: Callable[[Shard, int, Settings], tuple[bytes | None, ShardReport]]
     ending: str  # of the name of the file
     fingerprint: dict[str, Any]  # everything that the shards depend on
-
-
-def prepare(
-    inputs: Sequence[str | Path],
-    output: str | Path,
-    settings: Settings,
-    resume: bool,
-    restart: bool,
-    on_progress: OnProgress,
-) -> Run:
-    """Find the files of a run. Raises InputError for invalid settings, inputs and outputs."""
-    require("annotate")
-    check_settings(settings)
-    if "://" not in str(output):
-        check_folder_name(Path(output))
-    found = find_sources(inputs, location := locate(str(output)))
-    check_text_column(found.sources[0], settings)
-    return Run(found, location, settings, resume, restart, on_progress)
-
-
-def annotate_corpus(model: str, run: Run, engine: AbstractContextManager[Engine]) -> Summary:
-    """Annotate a corpus, see `execute`."""
-    sources, settings = run.found.sources, run.settings
-    load, work = partial(load_model, model=model), partial(annotate_shard, model=model)
-    fingerprint = make_fingerprint(model, sources, settings)
-    job = Job(load, work, f".{settings.format}", fingerprint)
-    return execute(run, cut_shards(sources, settings), job, engine)
 
 
 def make_fingerprint(model: str, sources: list[Source], settings: Settings) -> dict[str, Any]:
@@ -140,52 +102,6 @@ def make_fingerprint(model: str, sources: list[Source], settings: Settings) -> d
     }
 
 
-def execute(
-    run: Run,
-    shards: Iterable[Shard],
-    job: Job,
-    engine: AbstractContextManager[Engine],
-    summarize: Callable[[Summary], Summary] = dict,
-) -> Summary:
-    """Write the shards that are not finished, and return the content of summary.json.
-
-    Args:
-        shards: All shards of the corpus, without names.
-        engine: A context of workers; after it, none of them writes.
-        summarize: Changes the content of summary.json.
-
-    Raises:
-        InputError: For a folder with other contents.
-        WorkerError: If a worker fails or dies; finished shards are kept.
-        OSError: If a file cannot be read or written; finished shards are kept.
-    """
-    began = monotonic()
-    total = sum(source.size for source in run.found.sources)
-    with open_folder(run.output) as folder, engine as workers, _failures(folder):
-        fingerprint = folder.begin(job.fingerprint, resume=run.resume, restart=run.restart)
-        resumed = folder.totals.copy()
-
-        def progress() -> Progress:
-            now, seconds = folder.totals - resumed, monotonic() - began
-            return Progress(folder.totals["size"], total, now["documents"], now["words"], seconds)
-
-        named = (shard._replace(name=f"part-{i:06}") for i, shard in enumerate(shards))
-        left = (shard for shard in named if shard.name not in folder.finished)
-        if (first := next(left, None)) is not None:
-            dtype = fingerprint.get(USED_DTYPE, run.settings.dtype)
-            dtype = next(workers.map(job.load, [dtype] * workers.size))
-            folder.write(FINGERPRINT, {**fingerprint, USED_DTYPE: dtype})
-            run.on_progress(progress())
-            settings = run.settings._replace(dtype=dtype)
-            work = partial(_write_shard, job.work, job.ending, settings, run.output)
-            for report in workers.map(work, chain([first], left)):
-                folder.add(report)
-                run.on_progress(progress())
-        summary = summarize(_summary(run, folder, progress(), resumed["shards"]))
-        folder.finish(summary)
-    return summary
-
-
 def _write_shard(
     work: Callable[[Shard, int, Settings], tuple[bytes | None, ShardReport]],
     ending: str,
@@ -208,106 +124,172 @@ def write_report(output: Location, report: ShardReport) -> None:
     (output / STATE / f"{report.name}.json").write([content])
 
 
-def _summary(run: Run, folder: "ShardFolder", progress: Progress, resumed_shards: int) -> Summary:
-    totals = folder.totals
-    seconds = max(progress.seconds, 1e-3)  # clocks may tick slowly
-    return {
-        "in": totals["documents"],
-        "out": totals["documents"] - totals["errors"],
-        "errors": totals["errors"],
-        "blank_lines": totals["blank"],
-        "files": len(run.found.sources),
-        "ignored_files": len(run.found.ignored),
-        **{name: totals[name] for name in ("words", "entities", "shards")},
-        "resumed_shards": resumed_shards,
-        "seconds": round(progress.seconds, 3),
-        "documents_per_second": round(progress.documents / seconds, 1),
-        "words_per_second": round(progress.words / seconds, 1),
-        "output": run.output.name,
-    }
-
-
-@contextmanager
-def _failures(folder: "ShardFolder") -> Iterator[None]:
-    """Convert the error that ends a run to one that explains how to continue."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        kind = OSError if isinstance(error, OSError) else WorkerError
-        what = str(error)
-        if kind is WorkerError:
-            what = f"{type(error).__name__}: {(what.splitlines() or [''])[0]}"
-        n = len(folder.finished)
-        advice = f"{n} finished shards are kept: continue" if n else "Try again"
-        message = f"{folder.location.name}: {what.rstrip('.')}. {advice} with --resume."
-        raise kind(message) from error
-
-
-class ShardFolder:
-    """The output folder of one run.
+class Run:
+    """A run of workers over the files of a corpus, which writes shards to a folder.
 
     Attributes:
         finished: The names of the finished shards, each with whether its report has errors.
         totals: The counts of their reports, and "shards".
+
+    Raises:
+        InputError: For invalid settings, inputs and outputs.
     """
 
-    def __init__(self, location: Location) -> None:
-        self.location, self.state = location, location / STATE
+    def __init__(
+        self,
+        inputs: Sequence[str | Path],
+        output: str | Path,
+        settings: Settings,
+        resume: bool,
+        restart: bool,
+        on_progress: OnProgress,
+    ) -> None:
+        require("annotate")
+        check_settings(settings)
+        if "://" not in str(output):
+            check_folder_name(Path(output))
+        self.output = locate(str(output))
+        self.state = self.output / STATE
+        self.found = find_sources(inputs, self.output)
+        check_text_column(self.found.sources[0], settings)
+        self.settings, self.resume, self.restart = settings, resume, restart
+        self.on_progress = on_progress
         self.finished: dict[str, bool] = {}
         self.totals: Counter[str] = Counter()
 
-    def begin(self, fingerprint: dict[str, Any], *, resume: bool, restart: bool) -> dict[str, Any]:
-        """Begin a run, or find the finished shards of an earlier one; return its fingerprint.
+    def annotate(self, model: str, engine: AbstractContextManager[Engine]) -> Summary:
+        """Annotate the corpus, see `execute`."""
+        sources, settings = self.found.sources, self.settings
+        job = Job(
+            partial(load_model, model=model),
+            partial(annotate_shard, model=model),
+            f".{settings.format}",
+            make_fingerprint(model, sources, settings),
+        )
+        return self.execute(cut_shards(sources, settings), job, engine)
+
+    def execute(
+        self,
+        shards: Iterable[Shard],
+        job: Job,
+        engine: AbstractContextManager[Engine],
+        summarize: Callable[[Summary], Summary] = dict,
+    ) -> Summary:
+        """Write the shards that are not finished, and return the content of summary.json.
+
+        Args:
+            shards: All shards of the corpus, without names.
+            engine: A context of workers; after it, none of them writes.
+            summarize: Changes the content of summary.json.
+
+        Raises:
+            InputError: For a folder with other contents.
+            WorkerError: If a worker fails or dies; finished shards are kept.
+            OSError: If a file cannot be read or written; finished shards are kept.
+        """
+        began = monotonic()
+        total = sum(source.size for source in self.found.sources)
+        with self.opened(), engine as workers, self._failures():
+            fingerprint = self.begin(job.fingerprint)
+            resumed = self.totals.copy()
+
+            def progress() -> Progress:
+                now, seconds = self.totals - resumed, monotonic() - began
+                return Progress(self.totals["size"], total, now["documents"], now["words"], seconds)
+
+            named = (shard._replace(name=f"part-{i:06}") for i, shard in enumerate(shards))
+            left = (shard for shard in named if shard.name not in self.finished)
+            if (first := next(left, None)) is not None:
+                dtype = fingerprint.get(USED_DTYPE, self.settings.dtype)
+                dtype = next(workers.map(job.load, [dtype] * workers.size))
+                self._write(self.state / FINGERPRINT, {**fingerprint, USED_DTYPE: dtype})
+                self.on_progress(progress())
+                settings = self.settings._replace(dtype=dtype)
+                work = partial(_write_shard, job.work, job.ending, settings, self.output)
+                for report in workers.map(work, chain([first], left)):
+                    self.add(report)
+                    self.on_progress(progress())
+            summary = summarize(self._summary(progress(), resumed["shards"]))
+            self.finish(summary)
+        return summary
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Lock the folder, which may not exist yet. No worker may write at the end."""
+        from filelock import FileLock, Timeout
+        from pyarrow.fs import FileSelector, FileType
+
+        filesystem, path, name = self.output
+        if filesystem.get_file_info([path])[0].type == FileType.File:
+            raise InputError(f"{name}: expected a folder, got a file. Choose another.")
+        infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True))
+        # A run that was killed at its start leaves an empty state.
+        if {each.base_name for each in infos} - {STATE} and FINGERPRINT not in self.state.names():
+            raise InputError(
+                f"{name}: expected a new or an empty folder, or one of an earlier run, got one "
+                "with other files. Choose another."
+            )
+        with ExitStack() as locks:
+            if self.output.is_local:
+                filesystem.create_dir(self.state.path, recursive=True)
+                try:
+                    locks.enter_context(FileLock(f"{self.state.path}/{LOCK}", timeout=0))
+                except Timeout:
+                    raise InputError(
+                        f"{name}: expected a folder that no other process writes to, got one in "
+                        "use. Wait for the other process, or choose another folder."
+                    ) from None
+            self._remove_unfinished()
+            try:
+                yield
+            finally:
+                self._remove_unfinished()
+
+    def _remove_unfinished(self) -> None:
+        """Remove the unfinished files of processes that were killed; no worker may write now."""
+        for folder in (self.output, self.state):
+            folder.remove(lambda name: name.startswith("_") and name.endswith(UNFINISHED))
+
+    def begin(self, fingerprint: dict[str, Any]) -> dict[str, Any]:
+        """Begin, or find the finished shards of an earlier run; return its fingerprint.
 
         Raises:
             InputError: If it had another fingerprint, without regard to what only that one has.
         """
         now: dict[str, Any] = json.loads(json.dumps(fingerprint))
-        before = self.check_free(resume=resume, restart=restart)
+        before = self.earlier()
         if before is None:
-            self.write(FINGERPRINT, now)
+            self._write(self.state / FINGERPRINT, now)
             return now
         for key in now:
             if before.get(key) != now[key]:
                 was, got = (json.dumps(each.get(key))[:200] for each in (before, now))
                 raise InputError(
-                    f"{self.location.name}: expected the {key} of the earlier run, {was}, got "
+                    f"{self.output.name}: expected the {key} of the earlier run, {was}, got "
                     f"{got}. Use the earlier one, or replace the run with --restart."
                 )
         for report in self._reports(n for n in self.state.names() if n.startswith("part-")):
             self.add(report)
         return before
 
-    def check_free(self, *, resume: bool, restart: bool) -> dict[str, Any] | None:
+    def earlier(self) -> dict[str, Any] | None:
         """Return the fingerprint of an earlier run to resume; remove its output to restart."""
         if FINGERPRINT not in self.state.names():
             return None
-        if resume and not restart:
+        if self.restart:
+            # Reports first, so that no shard without a file counts as finished if this is
+            # interrupted; last the fingerprint, by which the folder is known.
+            self.state.remove(lambda name: name not in (LOCK, FINGERPRINT))
+            written = ERRORS, SUMMARY, SEEN_TEXTS
+            self.output.remove(lambda name: name.startswith("part-") or name in written)
+            self.state.remove(lambda name: name == FINGERPRINT)
+            return None
+        if self.resume:
             return dict(json.loads((self.state / FINGERPRINT).read()))
-        if not restart:
-            raise InputError(
-                f"{self.location.name}: expected a new or an empty folder, got one with an earlier "
-                "run. Continue that run with --resume, or replace it with --restart."
-            )
-        # Reports first, so that no shard without a file counts as finished if this is interrupted;
-        # last the fingerprint, by which the folder is known.
-        self.state.remove(lambda name: name not in (LOCK, FINGERPRINT))
-        written = ERRORS, SUMMARY, SEEN_TEXTS
-        self.location.remove(lambda name: name.startswith("part-") or name in written)
-        self.state.remove(lambda name: name == FINGERPRINT)
-        return None
-
-    def remove_unfinished(self) -> None:
-        """Remove the unfinished files of processes that were killed; no worker may write now."""
-        for folder in (self.location, self.state):
-            folder.remove(lambda name: name.startswith("_") and name.endswith(UNFINISHED))
-
-    def write(self, name: str, content: dict[str, Any]) -> None:
-        """Write the fingerprint, or the summary."""
-        folder = self.state if name == FINGERPRINT else self.location
-        (folder / name).write([json.dumps(content, indent=2).encode()])
+        raise InputError(
+            f"{self.output.name}: expected a new or an empty folder, got one with an earlier "
+            "run. Continue that run with --resume, or replace it with --restart."
+        )
 
     def add(self, report: ShardReport) -> None:
         """Count a finished shard."""
@@ -316,13 +298,13 @@ class ShardFolder:
         del counts["name"]
         self.totals.update(counts, shards=1)
 
-    def finish(self, summary: dict[str, Any]) -> None:
+    def finish(self, summary: Summary) -> None:
         """Write the errors of all shards, in the order of the input, and a summary."""
         names = sorted(name for name, has_errors in self.finished.items() if has_errors)
         reports = self._reports(f"{name}.json" for name in names)
         errors = (json_line(error) for each in reports for error in each.errors)
-        (self.location / ERRORS).write(errors)
-        self.write(SUMMARY, summary)
+        (self.output / ERRORS).write(errors)
+        self._write(self.output / SUMMARY, summary)
 
     def _reports(self, names: Iterable[str]) -> Iterator[ShardReport]:
         """Read reports, a few at a time, because they may contain many errors."""
@@ -330,41 +312,46 @@ class ShardFolder:
         def read(name: str) -> ShardReport:
             return ShardReport(**json.loads((self.state / name).read()))
 
-        names, number = [*names], 1 if self.location.is_local else THREADS
+        names, number = [*names], 1 if self.output.is_local else THREADS
         with ThreadPoolExecutor(number) as threads:
             for i in range(0, len(names), number):
                 yield from threads.map(read, names[i : i + number])
 
+    @staticmethod
+    def _write(file: Location, content: dict[str, Any]) -> None:
+        file.write([json.dumps(content, indent=2).encode()])
 
-@contextmanager
-def open_folder(location: Location) -> Iterator[ShardFolder]:
-    """Open a folder for one run at a time; it may not exist yet. No worker may write at the end."""
-    from filelock import FileLock, Timeout
-    from pyarrow.fs import FileSelector, FileType
-
-    folder = ShardFolder(location)
-    filesystem, path, name = location
-    if filesystem.get_file_info([path])[0].type == FileType.File:
-        raise InputError(f"{name}: expected a folder, got a file. Choose another.")
-    infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True))
-    # A run that was killed at its start leaves an empty state.
-    if {each.base_name for each in infos} - {STATE} and FINGERPRINT not in folder.state.names():
-        raise InputError(
-            f"{name}: expected a new or an empty folder, or one of an earlier run, got one "
-            "with other files. Choose another."
-        )
-    with ExitStack() as locks:
-        if location.is_local:
-            filesystem.create_dir(folder.state.path, recursive=True)
-            try:
-                locks.enter_context(FileLock(f"{folder.state.path}/{LOCK}", timeout=0))
-            except Timeout:
-                raise InputError(
-                    f"{name}: expected a folder that no other process writes to, got one in use. "
-                    "Wait for the other process, or choose another folder."
-                ) from None
-        folder.remove_unfinished()
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Convert the error that ends a run to one that explains how to continue."""
         try:
-            yield folder
-        finally:
-            folder.remove_unfinished()
+            yield
+        except InputError:
+            raise
+        except Exception as error:
+            kind = OSError if isinstance(error, OSError) else WorkerError
+            what = str(error)
+            if kind is WorkerError:
+                what = f"{type(error).__name__}: {(what.splitlines() or [''])[0]}"
+            n = len(self.finished)
+            advice = f"{n} finished shards are kept: continue" if n else "Try again"
+            message = f"{self.output.name}: {what.rstrip('.')}. {advice} with --resume."
+            raise kind(message) from error
+
+    def _summary(self, progress: Progress, resumed_shards: int) -> Summary:
+        totals = self.totals
+        seconds = max(progress.seconds, 1e-3)  # clocks may tick slowly
+        return {
+            "in": totals["documents"],
+            "out": totals["documents"] - totals["errors"],
+            "errors": totals["errors"],
+            "blank_lines": totals["blank"],
+            "files": len(self.found.sources),
+            "ignored_files": len(self.found.ignored),
+            **{name: totals[name] for name in ("words", "entities", "shards")},
+            "resumed_shards": resumed_shards,
+            "seconds": round(progress.seconds, 3),
+            "documents_per_second": round(progress.documents / seconds, 1),
+            "words_per_second": round(progress.words / seconds, 1),
+            "output": self.output.name,
+        }

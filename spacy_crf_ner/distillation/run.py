@@ -17,17 +17,7 @@ from ..annotate import Settings
 from ..annotate.files import Source, find_sources
 from ..annotate.multiprocess import processes
 from ..annotate.readers import check_text_column, read
-from ..annotate.run import (
-    STATE,
-    Job,
-    OnProgress,
-    Run,
-    Summary,
-    execute,
-    make_fingerprint,
-    open_folder,
-    prepare,
-)
+from ..annotate.run import STATE, Job, OnProgress, Run, Summary, make_fingerprint
 from ..annotate.shards import Shard, cut_shards
 from ..atomic import atomic_write, check_folder_name
 from ..docbin import SUFFIX, read_docbin
@@ -137,7 +127,7 @@ def distill(
         _check_gold(nlp, path, kinds[0].labels)
     texts = inputs if gold is None else [gold, *inputs]
     again = out / "teachers", settings, resume, restart, lambda progress: None
-    run = prepare(texts, *again)
+    run = Run(texts, *again)
     golds = _gold_sources(run, gold)
     of_folds: list[list[str]] = []
     gpu_id = [*gpu_ids, -1][0]
@@ -145,7 +135,7 @@ def distill(
         made = FoldTeachers(loaded, [each.name for each in golds], folds, out / "folds")
         made.check_key(recognizer(nlp))
         _train_folds(made, run, gpu_id, on_fold)
-        run = prepare([*made.files, *inputs], *again)
+        run = Run([*made.files, *inputs], *again)
         golds, of_folds = run.found.sources[:folds], made.pipelines
         del made
     seen = [_seen_texts(teacher) for teacher in loaded]
@@ -155,9 +145,9 @@ def distill(
     sources = run.found.sources
     shards = _cut(golds, sources[len(golds) :], bool(folds), settings)
     with progress as on_progress:
-        run = run._replace(on_progress=on_progress)
+        run.on_progress = on_progress
         engine = processes(workers, gpu_ids, sources, settings)
-        summary = execute(run, shards, job, engine, _summary)
+        summary = run.execute(shards, job, engine, _summary)
     forget_teachers()
     if not summary["out"]:
         raise InputError(
@@ -203,8 +193,8 @@ def _train_folds(
     of_folds: FoldTeachers, run: Run, gpu_id: int, on_fold: Callable[[int], None]
 ) -> None:
     """Train the teachers of the folds. Nothing else may write to the output meanwhile."""
-    with open_folder(run.output) as folder:
-        before = folder.check_free(resume=run.resume, restart=run.restart)
+    with run.opened():
+        before = run.earlier()
         if run.restart:
             for earlier in of_folds.earlier():
                 shutil.rmtree(earlier)

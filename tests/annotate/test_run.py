@@ -20,7 +20,7 @@ from pipelines import OWN_TRANSFORMER, make_examples
 from spacy_crf_ner.annotate import Settings, WorkerError, files, shards
 from spacy_crf_ner.annotate import run as module
 from spacy_crf_ner.annotate.files import StorageError, find_sources, locate
-from spacy_crf_ner.annotate.run import PACKAGES, open_folder, write_report
+from spacy_crf_ner.annotate.run import PACKAGES, Run, write_report
 from spacy_crf_ner.annotate.shards import Shard, ShardReport, cut_shards
 from spacy_crf_ner.input_error import InputError
 
@@ -115,8 +115,8 @@ def execute(model, corpus, output, engine=None, resume=False, restart=False, **s
 
 
 def annotate(model, inputs, output, settings, engine=None, resume=False, restart=False):
-    run = module.prepare(inputs, output, settings, resume, restart, lambda progress: None)
-    return module.annotate_corpus(model, run, nullcontext(engine or Loop()))
+    run = Run(inputs, output, settings, resume, restart, lambda progress: None)
+    return run.annotate(model, nullcontext(engine or Loop()))
 
 
 def fingerprint_of(output):
@@ -329,13 +329,14 @@ def test_run_zero_elapsed_time_reports_zero_speed(model, corpus, tmp_path, monke
 
 
 def test_shard_folder_finish_merges_errors_in_bounded_memory(tmp_path):
-    location = locate(str(tmp_path / "out"))
-    with open_folder(location) as folder:
-        folder.begin({}, resume=False, restart=False)
+    (tmp_path / "in.txt").touch()
+    folder = Run([tmp_path / "in.txt"], tmp_path / "out", Settings(), False, False, print)
+    with folder.opened():
+        folder.begin({})
         for i in reversed(range(100)):
             errors = [{"shard": i, "reason": "x" * 1000} for _ in range(20)]
             report = ShardReport(f"part-{i:06}", 20, 0, 0, 0, 40, errors)
-            write_report(location, report)
+            write_report(folder.output, report)
             folder.add(report)
         tracemalloc.start()
         try:
