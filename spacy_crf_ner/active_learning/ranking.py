@@ -125,7 +125,7 @@ def rank_texts(
                 pieces.append(AnnotatedText(content))
                 origins.append((i, start))
         work = partial(_measure, nlp, pipe)
-        measured = process(nlp, pieces, work, settings.batch_size, settings.max_characters)
+        measured = process(nlp, pieces, work, settings)
     found: list[list[Unit]] = [[] for _ in documents]
     for piece, (i, start), own in zip(pieces, origins, measured):
         documents[i].error = documents[i].error or piece.error

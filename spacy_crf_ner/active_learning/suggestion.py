@@ -164,7 +164,7 @@ def _rank_shard(
             unit.source = {"file": item.file, "line": item.line, "id": identity, **unit.source}
             counts["units"] += 1
             selection.add([unit])
-    report = shard.report(settings.id_column)
+    report = shard.report()
     counts.update(documents=report.documents, blank=report.blank, errors=len(report.errors))
     counts["duplicates"] = selection.duplicates
     labels = recognizer(nlp, options.component).labels

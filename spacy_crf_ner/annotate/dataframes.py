@@ -8,7 +8,7 @@ from spacy.language import Language
 from ..input_error import InputError
 from .chunking import MAX_CHARACTERS
 from .runner import annotate_texts
-from .settings import ENTITIES
+from .settings import ENTITIES, Settings
 from .shards import load
 
 if TYPE_CHECKING:
@@ -61,11 +61,12 @@ def annotate_frames(
     """
     from pandas import Series
 
+    settings = Settings(batch_size=batch_size, max_characters=max_characters)
     nlp = model if isinstance(model, Language) else load(model, gpu_id, dtype)
     added = (ENTITIES, ERROR, DOC) if docs else (ENTITIES, ERROR)
     for frame in frames:
         _check_columns(frame, text_column, added)
-        found = annotate_texts(nlp, frame[text_column], batch_size, max_characters, docs)
+        found = annotate_texts(nlp, frame[text_column], settings, docs)
         columns: dict[str, list[Any]] = {ENTITIES: [each.entities for each in found]}
         if any(isinstance(text, bytes) for text in frame[text_column]):
             columns[text_column] = [each.text for each in found]

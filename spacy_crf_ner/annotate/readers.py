@@ -10,7 +10,7 @@ import os
 import sys
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -49,7 +49,7 @@ class Item:
     reason: str  # "" for a record, and for a blank line
     position: int  # about the number of stored bytes of the file read so far
     file: str  # path or URI, as it was found
-    id: Any = None  # of a record without a text
+    id: Any = field(default=None, compare=False)
 
 
 def read(source: Source, settings: Settings, annotated: bool = False) -> Iterator[Item]:
@@ -161,12 +161,11 @@ def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:
     elif kind != "spacy" and not is_text(row[column]):
         item.reason = f"expected text in {column!r}, got {shorten(row[column])}"
     if item.reason:
-        item.id, item.row = row.get(id_column), None
-        return
+        item.row = None
     # A column of a written table has one type, which null fits.
-    stays = settings.format == "parquet" and id_column in row
-    if row.get(id_column) is None and not stays:
+    elif row.get(id_column) is None and not (settings.format == "parquet" and id_column in row):
         row[id_column] = _place(item)
+    item.id = row.get(id_column)
 
 
 def _place(item: Item) -> str:

@@ -15,9 +15,9 @@ from spacy.util import raise_error
 from spacy.vocab import Vocab
 
 from ..pipeline.given_text import CHANGED, changes_text
-from .chunking import MAX_CHARACTERS, Chunk, chunk_text, merge_entities
+from .chunking import Chunk, chunk_text, merge_entities
 from .entities import Groups, group_entities, join_groups, overlapping_keys
-from .settings import check_sizes
+from .settings import Settings, check_sizes
 
 # Maximum numbers of characters and of documents in a batch.
 BATCH_CHARACTERS = 50_000
@@ -67,11 +67,7 @@ class _Found(NamedTuple):
 
 
 def annotate_texts(
-    nlp: Language,
-    texts: Iterable[Any],
-    batch_size: int = 0,
-    max_characters: int = MAX_CHARACTERS,
-    docs: bool = False,
+    nlp: Language, texts: Iterable[Any], settings: Settings, docs: bool = False
 ) -> list[AnnotatedText]:
     """Find the entities of documents, see `annotate_frames`.
 
@@ -92,7 +88,7 @@ def annotate_texts(
         return found
 
     with limited_memory(nlp):
-        results = process(nlp, documents, find, batch_size, max_characters)
+        results = process(nlp, documents, find, settings)
         for document, found in zip(documents, results):
             if document.error is None:
                 _merge(document, found, nlp.vocab, docs)
@@ -111,19 +107,18 @@ def process(
     nlp: Language,
     documents: Sequence[AnnotatedText],
     work: Callable[[Sequence[Piece]], Sequence[Result]],
-    batch_size: int = 0,
-    max_characters: int = MAX_CHARACTERS,
+    settings: Settings,
 ) -> list[list[Result]]:
     """Split documents into pieces; return the results of `work` for the pieces of each.
 
     A document for which it fails gets the error, and no results; an error of the machine is raised.
     """
-    check_sizes(batch_size=batch_size, max_characters=max_characters)
+    check_sizes(settings)
     with errors_raised(nlp):
-        split = [_split(document, nlp.vocab, max_characters) for document in documents]
+        split = [_split(document, nlp.vocab, settings.max_characters) for document in documents]
         pieces = [*chain.from_iterable(split)]
         lengths = [chunk.right - chunk.left for chunk, _ in pieces]
-        results = iter(map_batches(work, pieces, lengths, batch_size))
+        results = iter(map_batches(work, pieces, lengths, settings.batch_size))
     found: list[list[Result]] = []
     for document, own in zip(documents, split):
         of_document = [*islice(results, len(own))]

@@ -50,13 +50,11 @@ def check_settings(settings: Settings) -> None:
             f"text_column, id_column: expected two names other than {ENTITIES!r}, which is added, "
             f"got {columns[0]!r} and {columns[1]!r}. Choose other columns."
         )
-    check_sizes(**{name: getattr(settings, name) for name in LEAST})
+    check_sizes(settings)
 
 
-def check_sizes(**sizes: int) -> None:
-    """Raise InputError for settings in `LEAST` that are too small."""
-    for name, value in sizes.items():
-        if value < LEAST[name]:
-            raise InputError(
-                f"{name}: expected {LEAST[name]} or more, got {value}. Use a larger one."
-            )
+def check_sizes(settings: Settings) -> None:
+    """Raise InputError for sizes that are too small."""
+    for name, least in LEAST.items():
+        if (value := getattr(settings, name)) < least:
+            raise InputError(f"{name}: expected {least} or more, got {value}. Use a larger one.")

@@ -50,16 +50,11 @@ class Shard(NamedTuple):
         """The items without an error, each with its record."""
         return [(item, item.row) for item in self.items if item.row is not None and not item.reason]
 
-    def report(self, id_column: str, words: int = 0, entities: int = 0) -> ShardReport:
+    def report(self, words: int = 0, entities: int = 0) -> ShardReport:
         """Count the records, and describe each that is left out."""
         blank = sum(item.row is None and not item.reason for item in self.items)
         errors = [
-            {
-                "file": item.file,
-                "line": item.line,
-                "id": item.id if item.row is None else item.row[id_column],
-                "reason": item.reason,
-            }
+            {"file": item.file, "line": item.line, "id": item.id, "reason": item.reason}
             for item in self.items
             if item.reason
         ]
@@ -112,7 +107,7 @@ def annotate_shard(
         if ENTITIES in row:
             item.reason = f"expected no column {ENTITIES!r}, which is added: rename it"
     nlp, texts = load(model, gpu_id, settings.dtype), [row[column] for _, row in shard.rows]
-    found = annotate_texts(nlp, texts, settings.batch_size, settings.max_characters, docs)
+    found = annotate_texts(nlp, texts, settings, docs)
     annotated, rows = [], []
     for (item, row), each in zip(shard.rows, found):
         item.reason = each.error or ""
@@ -131,7 +126,7 @@ def annotate_shard(
     written = [each for item, each in annotated if not item.reason]
     words = sum(each.words for each in written)
     entities = sum(len(each.entities) for each in written)
-    return content, shard.report(settings.id_column, words, entities)
+    return content, shard.report(words, entities)
 
 
 def _schema_with_id(source: Source, id_column: str) -> "Schema | None":

@@ -125,7 +125,7 @@ def teach_shard(
         for each in (nlp, *(teacher.nlp for teacher in loaded)):
             zones.enter_context(each.memory_zone())
         content, words, empty = _teach(shard, loaded, nlp, settings)
-    report = shard.report(settings.id_column, words)
+    report = shard.report(words)
     return content, report._replace(documents=report.documents - empty, blank=report.blank + empty)
 
 

@@ -149,7 +149,7 @@ def test_cut_shards_splits_by_size_and_kind(tmp_path):
     texts = ["".join(item.row["text"] if item.row else "-" for item in s.items) for s in found]
     assert texts == ["abcd", "efg", "k--l", "pq", "pq", "xyz"]
     assert sum(shard.size for shard in found) == sum(source.size for source in sources)
-    report = found[2].report("id", 5, 6)
+    report = found[2].report(5, 6)
     assert report[1:5] == (3, 1, 5, 6) and report.size == found[2].size
     assert [(error["line"], error["id"]) for error in report.errors] == [(3, None)]
 
