@@ -66,9 +66,6 @@ def annotate_on_ray(
 class _Worker:
     """An actor, whose process keeps the model in memory."""
 
-    def start(self) -> None:
-        """Return when Ray has started the actor."""
-
     def call(self, work: Callable[[Any, int], Any], item: Any, gpu_id: int) -> Any:
         return work(item, gpu_id)
 
@@ -87,20 +84,18 @@ def _actors(workers: int, gpus: bool) -> Iterator[Engine]:
     gpu_id = 0 if gpus else -1  # an actor sees only the GPU that Ray assigned to it
 
     def map_shards(work: Callable[[Any, int], Any], items: Iterable[Any]) -> Iterator[Any]:
-        # The actors, by their pending results.
-        free = {actor.start.remote(): actor for actor in actors}
-        busy: dict[Any, Any] = {}
+        starts = {actor.__ray_ready__.remote(): actor for actor in actors}
+        pending = {**starts}  # the actors, by what they will answer
         try:
             for item in items:
-                (answer,), _ = ray.wait([*free, *busy])
-                answered = busy if answer in busy else free
-                actor = answered.pop(answer)
-                busy[actor.call.remote(work, item, gpu_id)] = actor
-                if answered is busy:
+                (answer,), _ = ray.wait([*pending])
+                actor = pending.pop(answer)
+                pending[actor.call.remote(work, item, gpu_id)] = actor
+                if answer not in starts:
                     yield ray.get(answer)
-            while busy:
-                (answer,), _ = ray.wait([*busy])
-                del busy[answer]
+            while left := [*(pending.keys() - starts)]:  # some actors may never start
+                (answer,), _ = ray.wait(left)
+                del pending[answer]
                 yield ray.get(answer)
         except RayTaskError as error:
             raise error.cause from error

@@ -55,16 +55,9 @@ class Item:
 def read(source: Source, settings: Settings, annotated: bool = False) -> Iterator[Item]:
     """Read the records of a file, a few at a time; all of a .spacy file are in memory, packed.
 
-    In .txt, a text is a line or the whole file. In .spacy, it is a Doc, as bytes. A record without
-    an id gets one from file and line.
-
-    Args:
-        annotated: Whether Docs keep their annotation.
-
-    Yields:
-        An Item for each record, in order, for each record that cannot be read, and for each blank
-        line of .jsonl, .csv and .tsv. If the file, or the rest of it, is damaged, the last Item has
-        the reason and no line.
+    In .txt, a text is a line or the whole file. In .spacy, it is a Doc, as bytes; `annotated` keeps
+    its annotation. A record without an id gets one from file and line. Blank lines of .jsonl, .csv
+    and .tsv are items too. If the rest of the file is damaged, the last Item has no line.
     """
     part = "the file"
     try:
@@ -89,11 +82,8 @@ def read(source: Source, settings: Settings, annotated: bool = False) -> Iterato
 def _records(
     source: Source, file: BufferedReader, settings: Settings, annotated: bool
 ) -> tuple[Iterator[Read], Callable[[Any], int]]:
-    """Choose the reader of a file; also return the position of a line, in stored bytes.
-
-    Text is read by our own readers: those of pyarrow lose the line of a bad record, and all records
-    of a block with bad UTF-8.
-    """
+    """Choose the reader of a file; also return the position of a line, in stored bytes."""
+    # The readers of pyarrow lose the line of a bad record, and all of a block with bad UTF-8.
     column, size = settings.text_column, source.size
     if source.kind == "parquet":
         from pyarrow.parquet import ParquetFile
@@ -121,17 +111,14 @@ def read_texts(
     quote: bool = True,
     max_length: int = sys.maxsize,
 ) -> Iterator[tuple[Any, Any]]:
-    """Read the texts of files, each with its id; those of .spacy files are Docs, as bytes.
+    """Read the texts of files, each with its id, a string or an integer; or raise InputError.
 
-    An id is a string or an integer; file and line replace a missing one.
+    Those of .spacy files are Docs, as bytes.
 
     Args:
         output: Where the result is written; no input may be in it.
         quote: Whether errors may quote what was read.
         max_length: Maximum length of a text, in characters.
-
-    Raises:
-        InputError: For a record that cannot be read, with its file and line.
     """
     sources = find_sources(inputs, locate(output)).sources
     check_text_column(sources[0], settings)
@@ -230,18 +217,14 @@ def _read_lines(file: Any, source: Source, text_column: str) -> Iterator[Read]:
         elif source.kind == "txt":
             row = {text_column: line.text}
         elif line.text.strip(" \t\r"):
-            row, reason = _parse_object(line.text)
+            try:
+                value = decode_json(line.text)
+            except ValueError as problem:
+                reason = f"expected JSON, got {shorten(line.text)} ({problem})"
+            else:
+                row = value if isinstance(value, dict) else None
+                reason = "" if row is not None else f"expected an object, got {shorten(value)}"
         yield number, row, reason
-
-
-def _parse_object(text: str) -> tuple[Row | None, str]:
-    try:
-        value = decode_json(text)
-    except ValueError as problem:
-        return None, f"expected JSON, got {shorten(text)} ({problem})"
-    if not isinstance(value, dict):
-        return None, f"expected an object, got {shorten(value)}"
-    return value, ""
 
 
 # Tables
@@ -333,10 +316,7 @@ def _rows(batch: "RecordBatch") -> list[tuple[Row | None, str]]:
 
 
 def _read_docbin(file: BufferedReader, text_column: str, annotated: bool) -> Iterator[Read]:
-    """Read Docs with their tokens and metadata.
-
-    A row has the columns that `convert` keeps, and the Doc as bytes.
-    """
+    """Read Docs, as bytes, and as columns the metadata that `convert` keeps."""
     packed = DocBin().from_bytes(file.read())
     for number, doc in enumerate(packed.get_docs(Vocab()), 1):
         meta = doc.user_data.get(META)

@@ -1,9 +1,106 @@
-"""Remove entities from texts."""
+"""Write the texts of files without their entities, with a guarantee of how many are missed."""
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from spacy.language import Language
 from spacy.tokens import Doc
+
+from ..atomic import atomic_write
+from ..evaluation.guarantees import guarantees
+from ..extras import require
+from ..input_error import InputError
+from ..pipeline.given_text import CHANGED, changes_text
+from ..pipeline.load import load
+from ..pipeline.lookup import later_names, recognizer, recognizer_name
+from .readers import read_texts
+from .runner import errors_raised
+from .settings import Settings
+from .writers import json_line
+
+
+class Redacted(NamedTuple):
+    """What was written: the number of documents, of replacements by label, and the guarantee."""
+
+    documents: int
+    replaced: Counter[str]
+    guarantee: dict[str, Any]
+
+
+def redact_files(
+    model: str,
+    inputs: Sequence[str],
+    output: Path,
+    settings: Settings,
+    *,
+    labels: Sequence[str] | None = None,
+    component: str | None = None,
+    gpu_id: int = -1,
+    progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+) -> Redacted:
+    """Write the texts of files to a new .jsonl file, each candidate replaced by its label.
+
+    Args:
+        inputs: Files and folders, in the formats of `annotate`.
+        labels: Labels to replace; None for all.
+        component: The `crf_ner` component; None for the only one.
+        progress: Passes the documents on.
+
+    Raises:
+        InputError: For a pipeline without a guaranteed recall for these labels, and for a document
+            that cannot be read. Nothing is written then.
+    """
+    require("annotate")
+    if output.suffix != ".jsonl" or output.exists():
+        raise InputError(f"{output}: expected the name of a new .jsonl file. Choose another one.")
+    nlp = load(model, gpu_id, settings.dtype)
+    name = recognizer_name(nlp, component)
+    guarantee = _guaranteed_recall(nlp, name, labels)
+    spans_key = recognizer(nlp, name).spans_key
+    assert spans_key is not None  # the guarantee is about these spans
+    documents, counts = 0, Counter[str]()
+    with errors_raised(nlp), atomic_write(output) as unfinished, unfinished.open("wb") as file:
+        texts = read_texts(inputs, settings, str(output), False, nlp.max_length)
+        pairs = ((text, (text, key)) for text, key in texts)
+        docs = nlp.pipe(pairs, as_tuples=True, disable=later_names(nlp, name))
+        for doc, (given, key) in progress(docs):
+            if isinstance(given, str) and changes_text(doc, given):
+                raise InputError(f"{key}: {CHANGED}.")
+            text, replaced = redact(doc, spans_key, labels)
+            record = {"id": key, "text": text, "replaced": [each._asdict() for each in replaced]}
+            file.write(json_line(record))
+            counts.update(each.label for each in replaced)
+            documents += 1
+    return Redacted(documents, counts, guarantee)
+
+
+def _guaranteed_recall(nlp: Language, name: str, labels: Sequence[str] | None) -> dict[str, Any]:
+    pipe = recognizer(nlp, name)
+    if pipe.entities_key is not None:
+        raise InputError(
+            f"[{name}] expected a pipeline with flat entities, got one with overlapping ones, "
+            "which cannot guarantee a recall. Train one with overlap = false."
+        )
+    guarantee: dict[str, Any] | None = guarantees(nlp, name).get("recall")
+    if guarantee is None:
+        raise InputError(
+            f"[{name}] expected a pipeline that guarantees a recall, got one without. Calibrate "
+            "it: spacy-crf-ner calibrate --recall."
+        )
+    # Preset entities of other labels are candidates too: without a choice, they are removed.
+    known = pipe.enabled_labels
+    if labels and not guarantee["by_label"] and not {*known} <= {*labels}:
+        raise InputError(
+            f"--labels {','.join(labels)}: expected all labels, or a guarantee for each label, got "
+            "one for all together. Calibrate the pipeline with --by-label."
+        )
+    if unknown := [label for label in labels or () if label not in known]:
+        raise InputError(
+            f"--labels: expected some of {', '.join(known)}, got {', '.join(unknown)}."
+        )
+    return guarantee
 
 
 class Replacement(NamedTuple):
@@ -19,16 +116,9 @@ class Replacement(NamedTuple):
 def redact(
     doc: Doc, spans_key: str, labels: Collection[str] | None
 ) -> tuple[str, list[Replacement]]:
-    """Replace the spans of some labels by their label in brackets, such as "[PERSON]".
+    """Replace spans of some labels, or all, by their label in brackets, such as "[PERSON]".
 
     Spans that overlap are replaced together, by the label of the one with the highest score.
-
-    Args:
-        spans_key: The spans, with `.attrs["scores"]`, are in `doc.spans[spans_key]`.
-        labels: Labels to replace; None for all.
-
-    Returns:
-        The new text, and its replacements in order.
     """
     group = doc.spans[spans_key]
     scores = group.attrs["scores"].tolist()

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -69,12 +69,7 @@ class _Found(NamedTuple):
 def annotate_texts(
     nlp: Language, texts: Iterable[Any], settings: Settings, docs: bool = False
 ) -> list[AnnotatedText]:
-    """Find the entities of documents, see `annotate_frames`.
-
-    Args:
-        texts: Strings, or Docs as bytes, whose tokens are kept.
-        docs: Also make a Doc of each, with tokens and entities.
-    """
+    """Find the entities of strings, and Docs as bytes; with `docs`, also make a Doc of each."""
     documents, keys = [AnnotatedText(text) for text in texts], overlapping_keys(nlp)
 
     def find(batch: Sequence[Piece]) -> list[_Found]:
@@ -178,31 +173,17 @@ def map_batches(
 ) -> list[Result | Failure]:
     """Return the results of `work`, which gets batches of items of similar length.
 
-    An error of the machine is raised.
-
-    Args:
-        lengths: Number of characters of each item.
-        batch_size: Items per batch; 0 limits their characters and their number.
+    An error of the machine is raised. A `batch_size` of 0 limits the characters of a batch, of
+    which each item has one of `lengths`, and its number of items.
     """
+    in_order = sorted(range(len(items)), key=lengths.__getitem__)
     results: dict[int, Result | Failure] = {}
-    for batch in _batches(lengths, batch_size):
+    while batch := in_order[(done := len(results)) : done + (batch_size or BATCH_DOCS)]:
+        if not batch_size:
+            sizes = accumulate(lengths[i] for i in batch)
+            batch = batch[: max(1, sum(size <= BATCH_CHARACTERS for size in sizes))]
         results.update(zip(batch, _in_halves(work, [items[i] for i in batch])))
     return [results[i] for i in range(len(items))]
-
-
-def _batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """Divide the positions of items, sorted by length, into batches."""
-    batch: list[int] = []
-    size = 0
-    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
-        size += lengths[i]
-        too_long = not batch_size and size > BATCH_CHARACTERS
-        if batch and (too_long or len(batch) >= (batch_size or BATCH_DOCS)):
-            yield batch
-            batch, size = [], lengths[i]
-        batch.append(i)
-    if batch:
-        yield batch
 
 
 def _in_halves(

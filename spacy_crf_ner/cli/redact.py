@@ -39,7 +39,7 @@ def redact(
       spacy-crf-ner redact careful records/ redacted.jsonl --labels PERSON,DATE
     """
     leave_out_torch_if_exported(model, dtype)
-    from ..annotate.redacted_file import redact_files
+    from ..annotate.redaction import redact_files
     from ..annotate.settings import Settings
 
     settings = Settings(

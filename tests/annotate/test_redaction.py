@@ -245,7 +245,7 @@ def test_redact_and_monitor_failing_document_raises_despite_error_handler(
         nlp.set_error_handler(lambda name, pipe, docs, error: None)
         return nlp
 
-    for module in ("annotate.redacted_file", "pipeline.load"):
+    for module in ("annotate.redaction", "pipeline.load"):
         monkeypatch.setattr(f"spacy_crf_ner.{module}.load", load)
     (tmp_path / "texts.txt").write_text("Anna came\nit came\nAnna saw it\n")
     arguments = [command, "careful", str(tmp_path / "texts.txt")]
@@ -262,7 +262,7 @@ def test_redact_command_changed_text_leaves_no_output(
     nlp: Language = spacy.load(model / "careful")
     nlp.tokenizer = lambda text: Doc(nlp.vocab, text.split())
     renew(nlp, "crf_ner")
-    monkeypatch.setattr("spacy_crf_ner.annotate.redacted_file.load", lambda *arguments: nlp)
+    monkeypatch.setattr("spacy_crf_ner.annotate.redaction.load", lambda *arguments: nlp)
     (tmp_path / "texts.txt").write_text("it came\n\nthen   Anna saw Bonn\n")
     result = run("careful", tmp_path / "texts.txt", tmp_path / "x.jsonl")
     assert result.exit_code == 1 and "texts.txt:3: the tokenizer changes the text" in result.stderr
