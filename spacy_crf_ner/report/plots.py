@@ -171,7 +171,7 @@ def _up(name: str, low: float, high: float, bottom: float = BOTTOM) -> Axis:
 
 def _range(values: Iterable[float], margin: float = 0.05) -> tuple[float, float]:
     """Return the range of values, with a margin on both sides."""
-    values = [*values] or [0.0]
+    values = [*map(float, values)] or [0.0]
     low, high = min(values), max(values)
     space = margin * (high - low) or margin * abs(high) or 0.5
     return low - space, high + space
@@ -181,4 +181,4 @@ def _round_numbers(low: float, high: float) -> list[float]:
     """Return four to ten multiples of 1, 2 or 5 times a power of ten."""
     step = 10.0 ** floor(log10((high - low) / 4))
     step = max(step * times for times in (1, 2, 5) if (high - low) / (step * times) >= 4)
-    return [round(i * step, 12) for i in range(ceil(low / step), floor(high / step) + 1)]
+    return [float(f"{i * step:.12g}") for i in range(ceil(low / step), floor(high / step) + 1)]

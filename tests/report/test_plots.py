@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spacy_crf_ner.report import plots
@@ -191,7 +191,13 @@ def test_ticks_are_four_to_twelve_round_numbers_within_the_axis(low: float, widt
     assert digits in ({"1"}, {"2"}, {"5"})
 
 
+def test_ticks_of_tiny_numbers_are_round_too() -> None:
+    assert plots._round_numbers(0.0, 4.5e-13) == [0.0, 1e-13, 2e-13, 3e-13, 4e-13]
+
+
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=3))
+@example([1e-13, 6e-13])
+@example([10**18, 10**18 + 1])
 def test_curves_of_any_numbers_stay_between_the_axes(values: list[float]) -> None:
     chart = training_curves(
         [{"step": i, "losses": {"a": x}} for i, x in enumerate(values)], "losses"
@@ -202,6 +208,7 @@ def test_curves_of_any_numbers_stay_between_the_axes(values: list[float]) -> Non
         assert plots.LEFT < panel.x.at(x) < plots.RIGHT
         assert plots.TOP <= panel.y.at(y) <= plots.BOTTOM
     assert len(panel.y.ticks) <= 50
+    assert all(plots.TOP <= panel.y.at(tick) <= plots.BOTTOM for tick in panel.y.ticks)
 
 
 def test_charts_without_data_can_be_drawn() -> None:
