@@ -45,16 +45,13 @@ def confidence_intervals(
 ) -> dict[str, Any]:
     """Compute percentile intervals of precision, recall and F1 from counts (D, L, 3).
 
-    If all resamples have the same score, such as 0 or 1, the bootstrap cannot see the errors, or
-    correct entities, that this sample lacks. Then the interval is Wilson's (see `wilson`), of the
-    entities. For F1 it is the interval of correct / (gold or predicted entities), a share J, with
-    its ends converted by F1 = 2 J / (1 + J). For a macro mean, the distances of the ends for each
-    label are added as independent errors are (Zou and Donner 2008, Statistics in Medicine 27(10)).
-
-    Returns:
-        The "level" 0.95, the number of "resamples", and in "micro", "macro" and "per_type" an
-        interval for each score: [low, high], over the resamples in which it is defined; None if it
-        is defined in none.
+    An interval is [low, high], over the resamples in which the score is defined; None if it is
+    defined in none. If all resamples have the same score, such as 0 or 1, the bootstrap cannot see
+    the errors, or correct entities, that this sample lacks. Then the interval is Wilson's (see
+    `wilson`), of the entities. For F1 it is the interval of correct / (gold or predicted entities),
+    a share J, with its ends converted by F1 = 2 J / (1 + J). For a macro mean, the distances of the
+    ends for each label are added as independent errors are (Zou and Donner 2008, Statistics in
+    Medicine 27(10)).
     """
     sums, total = resample(counts, resamples, seed), counts.sum(0)
     per_type = scores.by_label(sums)
@@ -107,13 +104,11 @@ def paired_bootstrap(
     Each resample draws the same docs for both (Koehn 2004, EMNLP). It draws docs, not entities,
     because errors in one doc are correlated.
 
-    Returns:
-        "micro", with all three scores, and "per_type", with F1. Each has its "difference" d (the
-        second model minus the first), the percentile "interval" of d, and "p": the share of
-        resamples with |d' - d| >= |d|. This is a two-sided version of the test of Berg-Kirkpatrick
-        et al. (2012, EMNLP, figure 1), which counts d' > 2 d; one is added to both counts, so that
-        p is never 0 (Davison and Hinkley 1997, equation 4.11). All three are None if the score of a
-        model is undefined.
+    Each score has its "difference" d (the second model minus the first), the percentile "interval"
+    of d, and "p": the share of resamples with |d' - d| >= |d|. This is a two-sided version of the
+    test of Berg-Kirkpatrick et al. (2012, EMNLP, figure 1), which counts d' > 2 d; one is added to
+    both counts, so that p is never 0 (Davison and Hinkley 1997, equation 4.11). All three are None
+    if the score of a model is undefined.
     """
     both = np.stack([counts, others])
     sums = np.moveaxis(resample(np.moveaxis(both, 0, 1), resamples, seed), 1, 0)

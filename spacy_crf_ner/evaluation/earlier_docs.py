@@ -12,14 +12,11 @@ from ..pipeline.lookup import later_names
 
 
 def as_left_by(nlp: Language, name: str, examples: Sequence[Example]) -> list[Example]:
-    """Return the examples with the predicted docs as a component left them.
+    """Return annotated examples with the predicted docs as a component left them.
 
     Probabilities of a component are those of the tokens that it read. Where later components may
     have changed them, a doc whose tokens are not those of the tokenizer is predicted again, without
     these components.
-
-    Args:
-        examples: Examples whose predicted docs the pipeline has annotated.
     """
     found, later = [*examples], later_names(nlp, name)
     changed: list[tuple[Doc, int]] = []

@@ -17,13 +17,10 @@ Probabilities = dict[Entity, float]
 
 
 def confusion(matches: Sequence[Sequence[Match]], labels: Sequence[str]) -> dict[str, Any]:
-    """Count the matches of each doc by their labels.
+    """Count the matches of each doc by gold (row) and predicted label (column).
 
-    Returns:
-        The "labels", and "counts": a row for each gold label, and one for spurious entities; a
-        column for each predicted label, and one for missed entities. The diagonal counts matches
-        with equal labels, even if boundaries differ. A row sums to the gold entities of its label,
-        a column to the predicted ones.
+    The last row is for spurious entities, the last column for missed ones. The diagonal counts
+    matches with equal labels, even if boundaries differ.
     """
     index: dict[str | None, int] = {label: i for i, label in enumerate(labels)}
     counts = np.zeros((len(labels) + 1, len(labels) + 1), dtype=np.int64)
@@ -37,16 +34,11 @@ def errors(
     matches: Sequence[Sequence[Match]],
     probabilities: Sequence[Probabilities] | None = None,
 ) -> dict[str, Any]:
-    """List the matches whose entities are not equal.
+    """List the matches whose entities are not equal, and count them by kind.
 
-    Args:
-        probabilities: The result of `missed_probabilities`.
-
-    Returns:
-        The "counts" of each kind, and the "list", each with what is "beside" it, the other entities
-        of both sides in the same context. First are wrong predicted entities, by descending
-        confidence, then missed ones, by ascending probability. In both, unknown values are last,
-        and equal ones in document order.
+    First are wrong predicted entities, by descending confidence, then missed ones, by ascending
+    probability (from `missed_probabilities`). In both, unknown values are last, and equal ones in
+    document order. "beside" an error are the other entities of both sides in the same context.
     """
     found = []
     for i, (doc, of_doc) in enumerate(zip(docs, matches)):
@@ -69,15 +61,10 @@ def missed_probabilities(
     """Compute the probability that a `crf_ner` component gave to each entity that it missed.
 
     This runs the model again on each doc with a missed entity, on a copy without entities that
-    keeps the features of earlier components.
-
-    Args:
-        docs: Docs annotated by the pipeline, see `as_left_by`.
-
-    Returns:
-        For each doc the probabilities; 0 if the tokens or labels of the model do not allow the
-        entity; nothing for a doc that the pipeline failed on. None if other components set entities
-        too: then the preset entities of this component are unknown.
+    keeps the features of earlier components. The docs are those of `as_left_by`. A probability is 0
+    if the tokens or labels of the model do not allow the entity; there is none for a doc that the
+    pipeline failed on. Returns None if other components set entities too: then the preset entities
+    of this component are unknown.
     """
     if not sets_entities_alone(nlp, name):
         return None

@@ -103,7 +103,7 @@ def store(
     """Store guarantees in a component, bound to its weights, its settings and what comes before it.
 
     Args:
-        kept: The result of `guarantees` for each kind.
+        kept: The values of `guarantees` for each kind.
         reference: The result of `monitoring.describe` for the docs that they were fitted to.
     """
     pipe = recognizer(nlp, name)

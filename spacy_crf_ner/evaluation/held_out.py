@@ -24,16 +24,13 @@ def new_examples(
 ) -> tuple[list[Example], list[str]]:
     """Leave out examples of texts that the pipeline has seen in its training, with a warning.
 
+    Returns the others, and which parts they were compared with: "train", "dev". Raises InputError
+    if it is not known what the pipeline was trained on, or no example is left.
+
     Args:
         trained_on: Texts of the training data, beside those that the pipeline knows.
         held_out: Whether the caller states that no example was seen.
         count_dev: Whether to keep texts that the pipeline was evaluated on in training.
-
-    Returns:
-        The others, and which parts they were compared with: "train", "dev".
-
-    Raises:
-        InputError: If it is not known what the pipeline was trained on, or no example is left.
     """
     examples = list(examples)
     known = [recognizer(nlp, each).seen_texts.known() for each in recognizer_names(nlp)]

@@ -21,16 +21,10 @@ BATCH = 128  # docs, as of spaCy's `TrainablePipe.pipe`
 
 
 class Entity(NamedTuple):
-    """A span with a label.
-
-    Attributes:
-        start: Its first character in the doc.
-        end: Its last character + 1 in the doc.
-        confidence: The probability of a predicted entity; None for a gold one, and if unknown.
-    """
+    """A span of characters of a doc, with a label; the confidence is None for a gold entity."""
 
     start: int
-    end: int
+    end: int  # the character after its last
     label: str
     confidence: float | None = None
 
@@ -41,17 +35,12 @@ class Entity(NamedTuple):
 
 
 class DocEntities(NamedTuple):
-    """The entities of one doc, each list in text order. No two in a list are equal.
-
-    Attributes:
-        predicted: Predicted entities that the gold annotation can confirm or refute.
-        left_out: Predicted entities where gold annotation is missing.
-    """
+    """The entities of one doc, each list in text order. No two in a list are equal."""
 
     text: str
     gold: list[Entity]
-    predicted: list[Entity]
-    left_out: list[Entity]
+    predicted: list[Entity]  # those that the gold annotation can confirm or refute
+    left_out: list[Entity]  # those predicted where gold annotation is missing
 
     def correct(self) -> list[bool]:
         """Return for each predicted entity whether a gold one has the same span and label."""
@@ -132,15 +121,12 @@ def collect_entities(examples: Iterable[Example], key: str | None = None) -> lis
     Offsets are in characters, so the two docs may be tokenized differently. A predicted entity is
     left out if it overlaps a gold token, other than whitespace, without annotation, or if its label
     is not annotated and no gold entity overlaps it. All gold entities count. All numbers of an
-    evaluation use this definition.
+    evaluation use this definition. Raises InputError if a predicted and a gold doc differ in text.
 
     Args:
         key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`. Gold
             entities are in `doc.ents` of docs without this key. Docs with it have annotation at all
             tokens. An entity whose label is not annotated is left out, whatever it overlaps.
-
-    Raises:
-        InputError: If the predicted doc and the gold doc differ in their text.
     """
     return [_collect(i, eg.predicted, eg.reference, key) for i, eg in enumerate(examples)]
 

@@ -131,28 +131,22 @@ def different(rows: Sequence[Difference]) -> list[str]:
 def coverage(
     nlp: Language, name: str, examples: Sequence[Example], docs: Sequence[DocEntities]
 ) -> dict[str, Any] | None:
-    """Measure what a pipeline guarantees, and what its candidates cover.
+    """Measure what a pipeline guarantees, and what its candidates cover; None if it has neither.
 
     Only docs with complete gold annotation count, and no gold entities of labels that the component
-    does not predict.
+    does not predict. Warns if guarantees no longer hold, or other components have written to the
+    candidates, and leaves them out.
+
+    For each kind, "guarantees" has what `guarantees` returns, and what was "found": the mean share
+    over docs, or that for each label if guaranteed by label; None if there is nothing to judge, for
+    set_coverage if other components set entities too, and for precision if one of them is a
+    `crf_ner`. For each "threshold" of candidates down to theirs, "curve" has the mean "coverage" of
+    the gold entities of a doc, and the number of candidates "per_entity". With thresholds by label,
+    the last one is None: it stands for them.
 
     Args:
         name: The `crf_ner` component that annotated the predicted docs, see `as_left_by`.
         docs: The result of `collect_entities` for the examples.
-
-    Returns:
-        Plain JSON, or None if the component has neither guarantees nor candidates:
-        - "docs": The number of docs that count.
-        - "guarantees": For each kind, what `guarantees` returns, and what was "found": the mean
-            share over docs, or that for each label if guaranteed by label; None if there is nothing
-            to judge, for set_coverage if other components set entities too, and for precision if
-            one of them is a `crf_ner`.
-        - "curve": For each "threshold" of candidates down to theirs, the mean "coverage" of the
-            gold entities of a doc, and the number of candidates "per_entity". With thresholds by
-            label, the last one is None: it stands for them.
-
-    Warns if guarantees no longer hold, or other components have written to the candidates, and
-    leaves them out.
     """
     pipe = recognizer(nlp, name)
     key = pipe.spans_key

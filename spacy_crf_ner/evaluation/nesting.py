@@ -17,16 +17,9 @@ from .matching import DocEntities, overlaps
 def nesting(docs: Sequence[DocEntities], labels: Sequence[str], max_nesting: int) -> dict[str, Any]:
     """Compute the recall of gold entities that overlap another gold entity, and of the others.
 
-    Args:
-        max_nesting: The number of levels of each label that the component has.
-
-    Returns:
-        "max_nesting"; the "ceiling", the recall if all entities that they can contain are found,
-        None without gold entities; and in "micro" and "per_type", by label:
-        - "flat", "overlapping": The number of "gold" entities that overlap no other one, and of
-            those that do (inside, around or crossing it), and the "recall" of each; None without
-            any.
-        - "lost": The number of gold entities nested in more levels of their label than there are.
+    "flat" entities overlap no other one; "overlapping" ones are inside, around or crossing it.
+    "lost" ones are nested in more levels of their label than the component has (max_nesting), and
+    the "ceiling" is the recall if all others are found. A recall is None without gold entities.
     """
     row_of = {label: i for i, label in enumerate(labels)}
     counts = np.zeros((len(labels), 5), dtype=np.int64)

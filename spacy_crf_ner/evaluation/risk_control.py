@@ -78,10 +78,6 @@ class Targets:
             it knows, they are left out.
         held_out: State that a pipeline that does not know its training data has seen no document.
         count_dev: Use documents that chose the weights too; the guarantee is then too good.
-
-    Raises:
-        InputError: For a number that is not between 0 and 1, and for a confidence level, or
-            `by_label`, of nothing.
     """
 
     recall: float | None = None
@@ -132,18 +128,15 @@ def fit_guarantees(
 ) -> list[Row]:
     """Fit the thresholds that keep guarantees, and store both in the component.
 
+    A row of the result has the mean error "on_halves" of the documents if fitted to the other half,
+    and "p95", the 95 % quantile over 50 halves; both None if a half has too few; and the "cost":
+    candidates per gold entity, the recall that is left, or labelings per document.
+
     Args:
         examples: Examples to calibrate on; nothing else may have been fitted to them. The
             components before this one must have processed their `predicted` docs. Examples of texts
             that the pipeline has seen in training are left out, with a warning; gold entities of
             labels that the component does not predict do not count.
-
-    Returns:
-        A row for each guarantee: its "kind", and the "label" if it is the recall of one; its
-        "level", "confidence_level", number of "documents" and "threshold"; the mean error
-        "on_halves" of the documents if fitted to the other half, and "p95", the 95 % quantile over
-        50 halves; both None if a half has too few; and the "cost": candidates per gold entity, the
-        recall that is left, or labelings per document.
 
     Raises:
         InputError: For overlapping entities, too few documents, no new ones, unknown training data,
@@ -408,11 +401,7 @@ def _is_labeling(pipe: "CRFEntityRecognizer", example: Example) -> bool:
 
 
 def documents_needed(risk: float, confidence_level: float | None = None, tests: int = 1) -> int:
-    """Return the number of documents from which a bound can be given, if there is no error in them.
-
-    Args:
-        tests: The number of thresholds that are tested.
-    """
+    """Return the number of documents, all without an error, from which a bound can be given."""
     if confidence_level is None:
         return math.ceil(round(1 / risk, 9)) - 1
     return math.ceil(math.log((1 - confidence_level) / tests) / math.log(1 - risk))
@@ -427,8 +416,7 @@ def recall_threshold(
     most `risk`.
 
     Args:
-        probabilities: The probabilities of the gold entities of each document, at least one in
-            each.
+        probabilities: Those of the gold entities of each document, at least one in each.
         confidence_level: None if this should hold on average over documents to calibrate on
             (conformal risk control); otherwise it holds with this probability over them.
 
@@ -478,10 +466,8 @@ def precision_threshold(
 def coverage_threshold(probabilities: NDArray[np.float64], risk: float) -> float | None:
     """Find the highest threshold that few gold labelings are below; None for too few documents.
 
-    The gold labeling of a new document is below it with a probability of at most `risk`.
-
-    Args:
-        probabilities: (n,), the probabilities of the gold labelings of n documents.
+    The gold labeling of a new document is below it with a probability of at most `risk`, given
+    those of n documents, (n,).
 
     Source: Vovk et al. (2005), "Algorithmic Learning in a Random World": split conformal
     prediction.
@@ -491,10 +477,7 @@ def coverage_threshold(probabilities: NDArray[np.float64], risk: float) -> float
 
 
 def hoeffding_bentkus(mean: float, n: int, risk: float) -> float:
-    """Compute a p-value for the hypothesis that the expected loss is over `risk`.
-
-    Args:
-        mean: The mean of n independent losses, each 0 to 1.
+    """Compute a p-value for the hypothesis that n independent losses, 0 to 1, have a mean > `risk`.
 
     Source: Bates et al. (2021), proposition 6: the smaller one of Hoeffding's and Bentkus' bounds.
     """

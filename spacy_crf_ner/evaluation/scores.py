@@ -70,19 +70,14 @@ def score_matchings(docs: Sequence[DocEntities], labels: Sequence[str]) -> dict[
     nervaluate matches in text order; for a label, only entities of this label. It ignores overlaps
     of less than a hundredth of the gold entity.
 
-    Each result has "micro", "macro" (the mean over labels) and "per_type", by label. Each of these
-    has "precision", "recall" and "f1", None if undefined, the numbers of "gold" and "predicted"
-    entities, and "correct", the points.
+    - "strict": The span and the label are correct, as in the evaluation of CoNLL-2003 (Tjong
+        Kim Sang and De Meulder 2003, section 2.3) and in seqeval's strict mode.
+    - "exact": The span is correct.
+    - "partial": It overlaps a gold entity; half a point if the span is not correct.
+    - "type": It overlaps a gold entity of its label.
 
-    Returns:
-        - "strict": The span and the label are correct, as in the evaluation of CoNLL-2003 (Tjong
-            Kim Sang and De Meulder 2003, section 2.3) and in seqeval's strict mode.
-        - "exact": The span is correct.
-        - "partial": It overlaps a gold entity; half a point if the span is not correct.
-        - "type": It overlaps a gold entity of its label.
-
-    Raises:
-        InputError: If nervaluate is not installed.
+    Each has "micro", "macro" (the mean over labels) and "per_type", by label. Scores are None if
+    undefined; "correct" is the sum of the points.
 
     Sources: Chinchor and Sundheim (1993), MUC-5; Segura-Bedmar et al. (2013), SemEval-2013 task
     9.1.
@@ -105,13 +100,10 @@ def score_matchings(docs: Sequence[DocEntities], labels: Sequence[str]) -> dict[
 
 
 def score_strictly(counts: NDArray[np.int64], labels: Sequence[str]) -> dict[str, Any]:
-    """Compute the strict scores of entities that may overlap, from their counts (D, L, 3).
+    """Compute the "strict" scores of entities that may overlap, from their counts (D, L, 3).
 
     The other rules of `score_matchings` are not defined for them: a predicted entity takes the
     first gold one that it overlaps, so that the order of the entities changes the scores.
-
-    Returns:
-        The result of `score_matchings` for "strict" alone.
     """
     rows = counts.sum(0).astype(np.float64)
     return {"strict": _scores(rows.sum(0), rows, labels)}

@@ -14,20 +14,15 @@ RULE = re.compile(r"-+(  -+)+\s*")  # the line below the header of the table
 
 
 def read_training_log(path: Path) -> list[dict[str, Any]]:
-    """Read the log of `spacy train`.
+    """Read the log of `spacy train`; raise InputError for the first line in another format.
+
+    Scores are in percent except "speed", and None if not a finite number; the score "score" selects
+    the best model.
 
     Args:
         path: JSON lines from the `output_file` of `spacy.ConsoleLogger.v3`, or the printed output
             of `spacy train`, with one table among other messages. The table has upper-case,
             truncated names; the result has them in lower case.
-
-    Returns:
-        For each row its "step", "epoch", "losses" by component, and "scores" by name, in percent
-        except "speed"; None for a value that is not a finite number. The score "score" selects the
-        best model.
-
-    Raises:
-        InputError: For the first line in another format.
     """
     # Printed output may have any encoding; its numbers are ASCII.
     lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
