@@ -13,11 +13,7 @@ from .markdown import markdown
 
 
 def check_report(out: Path) -> None:
-    """Raise InputError if the report cannot be written, or the extra `report` is missing.
-
-    Args:
-        out: The folder of the report. It must not be a file, or below one.
-    """
+    """Raise InputError if a report cannot be in a folder, or the extra `report` is missing."""
     require("report")
     check_folder_name(out)
     for path in (out, *out.parents):
@@ -30,15 +26,11 @@ def check_report(out: Path) -> None:
 def write_report(results: dict[str, Any], out: Path) -> list[Path]:
     """Write results as report.json, report.md and report.html, when all three are complete.
 
+    An existing report is replaced. Raises InputError if the report cannot be written, or the extra
+    `report` is missing.
+
     Args:
         results: The result of `evaluation.evaluate` or `evaluation.compare`.
-        out: Folder; an existing report is replaced.
-
-    Returns:
-        The three paths.
-
-    Raises:
-        InputError: If the report cannot be written, or the extra `report` is missing.
     """
     check_report(out)
     texts = {

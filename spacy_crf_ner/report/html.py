@@ -39,11 +39,7 @@ class Plot(NamedTuple):
 
 
 def report_page(results: dict[str, Any]) -> str:
-    """Render the results of an evaluation as one self-contained page.
-
-    Args:
-        results: The result of `evaluation.evaluate` or `evaluation.compare`.
-    """
+    """Render the result of `evaluation.evaluate` or `compare` as one self-contained page."""
     every = (results, results["comparison"]["other"]) if results["comparison"] else (results,)
     errors = results["errors"]
     listed = _error_list(errors["list"], list(errors["counts"]))
@@ -78,11 +74,8 @@ def _error_list(errors: Sequence[dict[str, Any]], kinds: list[str]) -> dict[str,
 def comparison_page(examples: Iterable[Example], title: str, key: str | None = None) -> str:
     """Render the gold entities of each document beside the predicted ones, as one page.
 
-    Args:
-        examples: Examples whose `predicted` docs a pipeline has annotated, with the same text.
-        title: Heading of the page.
-        key: The key of overlapping entities in `doc.spans`, which are lines under the text, the
-            gold ones above the predicted ones; None for those in `doc.ents`.
+    Entities under a key in `doc.spans` may overlap: they are lines under the text, the gold ones
+    above the predicted ones. Without a key, entities are those in `doc.ents`.
     """
     examples = list(examples)
     docs = []
@@ -123,7 +116,6 @@ def review_page(findings: Sequence[dict[str, Any]], title: str, summary: str, me
     Args:
         findings: Errors as `error_analysis.errors` lists them, each with "gold_probability",
             "log_odds" and "support".
-        title: Heading of the page, over the paragraphs `summary` and `method`.
     """
     told = [{**each, "confidence": None, "note": _odds(each)} for each in findings]
     listed = _error_list(told, sorted({each["kind"] for each in told[:MAX_ERRORS]}))

@@ -114,9 +114,7 @@ def precision_recall_curve(thresholds: Sequence[dict[str, Any]]) -> Chart:
 def coverage_curve(curve: Sequence[dict[str, Any]], guaranteed: dict[str, dict[str, Any]]) -> Chart:
     """Plot the share of gold entities among candidates over the number of candidates.
 
-    Args:
-        curve: The "curve" of the result of `monitoring.coverage`.
-        guaranteed: Its "guarantees".
+    Both arguments are parts of the result of `monitoring.coverage`: "curve" and "guarantees".
     """
     points = [(at["per_entity"], 100 * at["coverage"]) for at in curve]
     names = [level_name(at["threshold"]) for at in curve]
@@ -132,11 +130,9 @@ def coverage_curve(curve: Sequence[dict[str, Any]], guaranteed: dict[str, dict[s
 
 
 def training_curves(training: Sequence[dict[str, Any]], of: str) -> Chart | None:
-    """Plot the losses, the scores, or the speed of a training over its steps; None without any.
+    """Plot the "losses", "scores" or "speed" of a training over its steps; None without any.
 
-    Args:
-        training: The result of `read_training_log`.
-        of: "losses", "scores" or "speed", which is one of the scores, with its own scale.
+    The "speed" is one of the scores in the log, but has a scale of its own.
     """
     values = [row["losses" if of == "losses" else "scores"] for row in training]
     names = dict.fromkeys(name for row in values for name in row)

@@ -291,11 +291,8 @@ def _transitions(results: dict[str, Any]) -> Section:
 def transition_map(transitions: dict[str, Any]) -> tuple[Table, float]:
     """Return the transition scores as a table of colored cells, and the largest absolute score.
 
-    It has a row "start" and one for each tag, and a column for each tag and one "end".
-
-    Args:
-        transitions: The "tags", and the "scores" from the tag of the row to the tag of the column,
-            of "start", and to "end"; None is a forbidden transition.
+    It has a row "start" and one for each tag, and a column for each tag and one "end". A score of
+    None is a forbidden transition.
     """
     tags = transitions["tags"]
     rows = [[*transitions["start"], 0.0]]
