@@ -14,9 +14,8 @@ EMPTY: dict[str, Any] = SimpleFrozenDict()
 def read_config(path: Path, overrides: dict[str, Any] = EMPTY) -> Config:
     """Read a config, not interpolated, with other values for some settings.
 
-    Raises:
-        InputError: For a file that is not UTF-8.
-        ConfigValidationError: For a file that is no config, or lacks a section of the overrides.
+    Raises InputError for a file that is not UTF-8, and spaCy's ConfigValidationError for a file
+    that is no config, or lacks a section of the overrides.
     """
     try:
         return load_config(path, overrides, interpolate=False)
@@ -28,14 +27,7 @@ def read_config(path: Path, overrides: dict[str, Any] = EMPTY) -> Config:
 
 
 def reader_block(config: Config, part: str) -> tuple[str, dict[str, Any]]:
-    """Find the reader of the training or the dev corpus.
-
-    Args:
-        part: "train" or "dev".
-
-    Returns:
-        The name of its block, and the block itself; an empty one if there is none.
-    """
+    """Find the reader of "train" or "dev": the name of its block, and the block, {} for none."""
     name = get_dotted(config, f"training.{part}_corpus") or f"corpora.{part}"
     block = get_dotted(config, name)
     return name, block if isinstance(block, dict) else {}

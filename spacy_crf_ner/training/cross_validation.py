@@ -31,8 +31,7 @@ DEV = 0.1  # the share of the training docs that choose the checkpoint
 def divide(texts: Sequence[str], folds: int, seed: int = 0) -> list[int]:
     """Assign each text to a fold at random; equal texts to the same fold.
 
-    Raises:
-        InputError: If there are fewer different texts than folds, or fewer than 2 folds.
+    Raises InputError if there are fewer different texts than folds, or fewer than 2 folds.
     """
     distinct = sorted(set(texts))
     if len(distinct) < 2:
@@ -56,7 +55,7 @@ def train_folds(
     only: Collection[int] | None = None,
     source: Language | None = None,
 ) -> Iterator[tuple[Language, list[int]]]:
-    """Train with a config on all docs but those of a fold, for each fold.
+    """Train with a config on all docs but those of a fold; yield it with the indices of the others.
 
     Args:
         config: A config for `spacy train`, with readers of the training and the dev corpus that
@@ -69,9 +68,6 @@ def train_folds(
         only: The folds to leave out, one after the other; None for all.
         source: The pipeline that the config is of: its frozen components keep their weights,
             and all have its settings, also those that were changed later.
-
-    Yields:
-        Each pipeline, with the indices of the docs that it has not seen.
 
     Raises:
         InputError: For a config whose corpora have no path, and for fewer than 2 docs with a token
@@ -123,15 +119,13 @@ def train_held_out(
 ) -> Iterator[tuple[Language, list[Example]]]:
     """Train a pipeline again without each fold of its training docs; yield it with this fold.
 
+    Raises InputError if the pipeline has no such component, or a frozen one; for fewer different
+    texts than folds; and for a config whose corpora have no path.
+
     Args:
         nlp: The trained pipeline, with its config.
         examples: Examples of its training docs.
-        folds: Number of folds.
         name: Its `crf_ner` component; None for the only one.
-
-    Raises:
-        InputError: If the pipeline has no such component, or a frozen one; for fewer different
-            texts than folds; and for a config whose corpora have no path.
     """
     name = recognizer_name(nlp, name)
     check_not_frozen(nlp, name)
@@ -169,10 +163,7 @@ def known_negatives(doc: Doc, key: str | None, labels: Collection[str]) -> Doc:
 def with_corpora(config: Config, folder: Path) -> Config:
     """Replace the paths of both corpora; who holds out a fold calibrates on it.
 
-    Rehearsal is left out, as the weights are new.
-
-    Raises:
-        InputError: For a config whose corpora have no path.
+    Rehearsal is left out, as the weights are new. Raises InputError for corpora without a path.
     """
     own = deepcopy(config)
     without_calibration(own)

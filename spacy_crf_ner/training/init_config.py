@@ -93,8 +93,10 @@ def init_config(
 ) -> Config:
     """Make a config that is complete but for `paths.train` and `paths.dev`.
 
+    Raises InputError for an unknown language or choice, for vectors beside a transformer, and for
+    another shared tok2vec.
+
     Args:
-        lang: spaCy's code of the language.
         tok2vec: The layer below the BiLSTM-CRF: "transformer"; "cnn", spaCy's HashEmbedCNN; or
             "char", a CNN over characters.
         transformer: A local folder or a name on the hub, for the tok2vec "transformer"; None for
@@ -107,10 +109,6 @@ def init_config(
         max_nesting: If entities overlap, the number of layers in which those of one label are
             nested; 0 for flat entities.
         shared: Whether the transformer is a component, `tok2vec`, that others can listen to.
-
-    Raises:
-        InputError: For an unknown language or choice, for vectors beside a transformer, and for
-            another shared tok2vec.
     """
     asked = ("tok2vec", tok2vec, TOK2VECS), ("optimize", optimize, PURPOSES)
     for setting, value, choices in asked:

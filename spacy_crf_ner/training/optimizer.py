@@ -31,14 +31,8 @@ WARM_UP = 100_000
 class ParameterGroup(Optimizer):
     """Factors on an optimizer's settings, for the parameters whose names match a pattern.
 
-    They can be schedules, which thinc's Optimizer steps.
-
-    Args:
-        where: The place of the group in the config, for messages.
-
-    Attributes:
-        names: The pattern.
-        matched: Whether a parameter has matched it.
+    They can be schedules, which thinc's Optimizer steps. `where` is the place of the group in the
+    config, for messages; `matched` is whether a parameter has matched its pattern `names`.
     """
 
     __slots__ = ["matched", "names", "where"]
@@ -164,16 +158,11 @@ class GroupedAdam(Optimizer):
     def __call__(
         self, key: KeyT, weights: FloatsXd, gradient: FloatsXd, *, lr_scale: float = 1.0
     ) -> Any:
-        """Update weights in place, and set their gradient to zero.
+        """Update weights in place, and set their gradient to zero; return both.
 
         Args:
             key: The id of the layer, and the name of the weights in it.
-            weights: Array of the weights; it is changed.
-            gradient: Array of the same shape; it is set to zero.
             lr_scale: Multiplies the learning rate.
-
-        Returns:
-            Weights and gradient.
         """
         self._warm_up_at_once(key)
         with self._factors_of(key) as factor:
@@ -185,12 +174,8 @@ class GroupedAdam(Optimizer):
     def update_together(self, parameters: dict[KeyT, nn.Parameter]) -> bool:
         """Update the parameters of a module, all of a group in one call of torch.
 
-        Args:
-            parameters: Parameters with gradients, which are changed, and not set to zero.
-
-        Returns:
-            Whether it did: not for other settings than those of Adam with decoupled decay, nor for
-            arrays that are not contiguous and of float32.
+        Their gradients are not set to zero. Returns whether it did: not for other settings than
+        those of Adam with decoupled decay, nor for arrays that are not contiguous and of float32.
         """
         tensors = [x for each in parameters.values() for x in (each, each.grad)]
         if not can_fuse(self) or not all(is_plain(tensor) for tensor in tensors):

@@ -73,11 +73,7 @@ def to_bytes(shard: TeacherShard) -> bytes:
 
 
 def find_shards(folder: Path) -> list[Path]:
-    """Return the shards of a folder, in the order of the corpus.
-
-    Raises:
-        InputError: If the folder has no shard.
-    """
+    """Return the shards of a folder, in the order of the corpus; InputError if there is none."""
     files = sorted(folder.glob(f"part-*{SUFFIX}"))
     if not files:
         raise InputError(

@@ -62,11 +62,7 @@ def read_state(output: Path | None) -> dict[str, Any]:
 
 
 def restore(nlp: Language, optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Restore a pipeline and the moments of its optimizer from a checkpoint.
-
-    Raises:
-        InputError: If names or shapes of the weights differ.
-    """
+    """Restore a pipeline and the moments of its optimizer; raise InputError for other weights."""
     set_weights(nlp, state["weights"])
     for name in recognizer_names(nlp):
         pipe = recognizer(nlp, name)

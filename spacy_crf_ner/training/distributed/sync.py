@@ -70,11 +70,7 @@ def get_weights(nlp: Language) -> dict[str, Tensor]:
 
 
 def set_weights(nlp: Language, weights: dict[str, Tensor]) -> None:
-    """Copy weights, as from `get_weights`, into a pipeline.
-
-    Raises:
-        InputError: If names or shapes differ.
-    """
+    """Copy weights of `get_weights` into a pipeline; raise InputError if names or shapes differ."""
     own = get_weights(nlp)
     for name in own | weights:
         got, expected = (tensors.get(name, torch.empty(0)).shape for tensors in (own, weights))
