@@ -25,11 +25,7 @@ NEW_TAG_MARGIN = 5.0
 
 @dataclass(frozen=True)
 class BiLSTMCRFConfig:
-    """The settings of the network, with the names that `spacy-crf-ner.BiLSTMCRF.v1` has.
-
-    Raises:
-        InputError: For a value out of its range.
-    """
+    """The settings of `spacy-crf-ner.BiLSTMCRF.v1`; raises InputError for one out of its range."""
 
     rnn: str
     hidden_width: int
@@ -66,10 +62,8 @@ class Encoder(nn.Module):
     def forward(self, features: Tensor, lengths: Tensor, dropout: float) -> Tensor:
         """Encode the tokens of each doc: (N, nI) -> (N, nO).
 
-        Args:
-            features: (N, nI).
-            lengths: (B,) int64 on the CPU, tokens of each doc; they sum to N, some may be 0.
-            dropout: The dropout rate in training; a rate in the config takes precedence.
+        `lengths` are the tokens of each doc, (B,) int64 on the CPU; they sum to N, some may be 0. A
+        dropout rate in the config takes precedence over this one.
         """
         rate = dropout if self.config.dropout is None else self.config.dropout
         X = fast_dropout(features, rate, self.training)
@@ -143,12 +137,8 @@ def _encode_padded(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
 def read_padded(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
     """Encode padded docs; the backward direction reads reversed docs, padding last.
 
-    Args:
-        X: (T * B, nI), the first tokens of all docs, then all second ones, and so on.
-        lengths: (B,), tokens of each doc.
-
-    Returns:
-        (T * B, nO).
+    Rows, (T * B, nI) -> (T * B, nO), are the first tokens of all docs, then all second ones, and so
+    on; `lengths`, (B,), are the tokens of each doc.
     """
     docs = torch.arange(lengths.shape[0])
     steps = torch.arange(X.shape[0] // lengths.shape[0])[:, None]
@@ -181,13 +171,9 @@ def _unsort(encoded: Tensor, tokens: Tensor) -> Tensor:
 
 
 class BiLSTMCRF(nn.Module):
-    """A recurrent encoder, an optional dense layer, and a projection to tags.
+    """A recurrent encoder, an optional dense layer, and a projection from width nI to nO = C tags.
 
     A `torchcrf.CRF` holds the transition parameters; a softmax decoder has none.
-
-    Args:
-        nI: Width of the token vectors.
-        nO: Number of tags, C.
 
     Source: Huang, Xu and Yu (2015), "Bidirectional LSTM-CRF models for sequence tagging".
     """
@@ -203,14 +189,11 @@ class BiLSTMCRF(nn.Module):
         self.crf = CRF(nO, batch_first=True) if config.decoder == "crf" else None
 
     def with_more_tags(self, nO: int, like: int | None) -> "BiLSTMCRF":
-        """Copy the network, on its device, and append new tags.
+        """Copy the network, on its device, and append new tags, up to nO.
 
-        A new tag has the score of the tag `like` minus a margin. So a path scores higher with
-        `like` in place of its new tags, and the best path stays the best.
-
-        Args:
-            nO: Number of tags, old and new.
-            like: A tag that is legal wherever a new tag is; None for one that scores 0.
+        A new tag has the score of the tag `like` minus a margin, or of one that scores 0 if `like`
+        is None. So a path scores higher with `like` in place of its new tags, and the best path
+        stays the best. `like` must be legal wherever a new tag is.
         """
         result = BiLSTMCRF(self.config, self.dims["nI"], nO)
         before = self.dims["nO"]
@@ -234,8 +217,7 @@ class BiLSTMCRF(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Compute the potentials of a batch of docs, from the arguments of `Encoder.forward`.
 
-        Returns:
-            Emissions (N, C), transitions (C, C), start and end transitions (C,), in float32.
+        Emissions (N, C), transitions (C, C), start and end transitions (C,), in float32.
         """
         emissions = self.project(self.encoder(features, lengths, dropout)).float()
         if self.crf is None:

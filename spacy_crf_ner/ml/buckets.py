@@ -16,8 +16,7 @@ MAX_PADDING_RATIO = 1.25
 def bucket_by_length(lengths: Sequence[int]) -> list[list[int]]:
     """Group sequences by length, the longest first, with padding within MAX_PADDING_RATIO.
 
-    Returns:
-        The indices of the sequences of each group; those without items are in none.
+    A group has the indices of its sequences; those without items are in none.
     """
     buckets: list[list[int]] = []
     room = 0.0

@@ -43,9 +43,8 @@ class CharCNN(nn.Module):
     def forward(self, letters: Tensor, chars: Tensor) -> Tensor:
         """Encode words: (U, nO).
 
-        Args:
-            letters: (K + 1, nI), vectors of the characters; row 0 is zeros.
-            chars: (U, L) int64, their numbers; 0 after the end of a word.
+        `letters` are the vectors of characters, (K + 1, nI), row 0 zeros; `chars`, (U, L) int64,
+        has their numbers, 0 after the end of a word.
         """
         rows = torch.cat(self.multiplied(letters))
         padded, K = F.pad(chars, (1, 1)), len(letters)
@@ -65,8 +64,7 @@ class CharCNN(nn.Module):
     def multiplied(self, letters: Tensor) -> list[Tensor]:
         """Multiply the characters with each third of the kernel, the bias in the second one.
 
-        Args:
-            letters: (K + 1, nI). Returns three of (K + 1, nO).
+        From (K + 1, nI) to three of (K + 1, nO).
         """
         before, here, after = (letters @ part.T for part in self.convolution.weight.unbind(2))
         return [before, here + cast(Tensor, self.convolution.bias), after]
@@ -80,12 +78,7 @@ class CharLSTM(nn.Module):
         self.lstm = nn.LSTM(nI, nO // 2, batch_first=True, bidirectional=True)
 
     def forward(self, letters: Tensor, chars: Tensor) -> Tensor:
-        """Encode words: (U, nO), also if the LSTM computes in 16 bits.
-
-        Args:
-            letters: (K + 1, nI), vectors of the characters; row 0 is zeros.
-            chars: (U, L) int64, their numbers; 0 after the end of a word.
-        """
+        """Encode words as `CharCNN.forward`: (U, nO), also if the LSTM computes in 16 bits."""
         lengths = (chars > 0).sum(1).cpu()
         vectors = F.embedding(chars, letters).to(self.lstm.all_weights[0][0].dtype)
         packed = pack_padded_sequence(vectors, lengths, batch_first=True, enforce_sorted=False)
@@ -97,8 +90,7 @@ class CharLSTM(nn.Module):
 class WordEmbedding(nn.Module):
     """Word vectors: the vectors of characters, norm and shape and the static one, concatenated.
 
-    Args:
-        nM: Width of the static vectors; 0 for none.
+    The static ones have the width nM, 0 for none.
     """
 
     def __init__(self, config: WordEmbeddingConfig, nM: int) -> None:
@@ -116,12 +108,10 @@ class WordEmbedding(nn.Module):
         self.shapes = _hash_table(config.shape_rows, config.shape_width)
 
     def forward(self, words: Words, tokens: Tensor, dropout: float) -> Tensor:
-        """Embed each word once, and give each token the vector of its word: (N, nO).
+        """Embed each of U words once, and give each token the vector of its word: (N, nO).
 
-        Args:
-            words: The U distinct words.
-            tokens: (N,) int64, the word of each token.
-            dropout: The dropout rate in training; a rate in the config takes precedence.
+        `tokens`, (N,) int64, has the word of each token. A dropout rate in the config takes
+        precedence.
         """
         if not len(tokens):
             return torch.zeros((0, self.nO), device=tokens.device)

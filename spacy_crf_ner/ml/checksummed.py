@@ -18,11 +18,7 @@ def seal(data: bytes) -> bytes:
 
 
 def unseal(sealed: bytes) -> memoryview:
-    """Return the bytes behind a mark and a digest.
-
-    Raises:
-        InputError: If there is no mark, and if the bytes do not have this digest.
-    """
+    """Return the bytes behind a mark and a digest; raise InputError if one of these is wrong."""
     start = len(MARK) + DIGEST_BYTES
     if sealed[: len(MARK)] != MARK:
         raise InputError(
@@ -58,11 +54,7 @@ def is_of_machine(error: Exception) -> bool:
 
 @contextmanager
 def readable(expected: str) -> Iterator[None]:
-    """Raise InputError where stored bytes cannot be read; errors of the machine stay as they are.
-
-    Args:
-        expected: What was expected of them, for the message.
-    """
+    """Raise InputError where stored bytes cannot be read; errors of the machine pass."""
     try:
         yield
     except Exception as error:

@@ -65,11 +65,7 @@ def fastest_dtype(device: torch.device, sizes: tuple[int, int], int8: bool = Tru
     """Choose a dtype: float32, or one that saves a tenth of the time of a more exact one.
 
     On a GPU it is bfloat16, or float16 if the GPU emulates bfloat16. On a CPU it measures those of
-    `cpu_dtypes`.
-
-    Args:
-        sizes: Widths of the linear layer to measure.
-        int8: Whether int8 may be chosen.
+    `cpu_dtypes`, in a linear layer of these sizes.
     """
     if device.type == "cuda":
         return "bf16" if has_fast_bf16() else "fp16"
@@ -84,16 +80,10 @@ def fastest_dtype(device: torch.device, sizes: tuple[int, int], int8: bool = Tru
 
 @cache
 def measure_linear(nI: int, nO: int, dtypes: tuple[str, ...], threads: int) -> dict[str, float]:
-    """Measure the seconds of a linear layer in each dtype; a process measures once.
+    """Measure the shortest seconds of a linear layer in each dtype; a process measures once.
 
     The dtypes take turns. The shortest time of each counts: other work on the machine can only
-    add to it.
-
-    Args:
-        threads: Number of torch's threads; only a key of the cache.
-
-    Returns:
-        The shortest time for each dtype.
+    add to it. The number of torch's threads is only a key of the cache.
     """
     taken: dict[str, list[float]] = {dtype: [] for dtype in dtypes}
     with torch.random.fork_rng(devices=[]), torch.no_grad():

@@ -33,12 +33,9 @@ INSTRUCTIONS = (
 
 
 class Device(NamedTuple):
-    """A device, and what it computes in.
+    """A device: kind, model and size; and, for each dtype, whether it has it.
 
-    Attributes:
-        name: Kind, model and size of the device.
-        facts: For each dtype, whether the device has it; "auto" and "training": what is chosen,
-            and why.
+    Its facts also have "auto" and "training": what is chosen, and why.
     """
 
     name: str

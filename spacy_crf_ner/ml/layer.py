@@ -44,10 +44,9 @@ def torch_layer(
 
     Args:
         vectors: Computes the token vectors in a graph.
-        init: Initializes the layer.
         layers: The layers below.
         shim: Has the module of the layer; None if it has none.
-        nO: The width of the vectors, if it is known.
+        nO: The width of the vectors; None if it is not known yet.
     """
     return Model(
         name,
@@ -82,8 +81,7 @@ def shim_of(model: Model[Any, Any]) -> TorchShim:
 def width_of(layer: Vectors, docs: list[Doc] | None) -> int | None:
     """Return the width of the token vectors of an initialized layer; None if it cannot be known.
 
-    Args:
-        docs: Docs to compute vectors of if the layer does not know its width.
+    If the layer does not know its width, the vectors of the docs are computed.
     """
     if layer.has_dim("nO"):
         return layer.get_dim("nO")
@@ -92,12 +90,9 @@ def width_of(layer: Vectors, docs: list[Doc] | None) -> int | None:
 
 
 class Foreign(NamedTuple):
-    """The token vectors of a layer that thinc runs.
+    """The token vectors of a layer that thinc runs, and the callback for the gradient of each doc.
 
-    Attributes:
-        layer: The layer.
-        X: (N, width), a leaf of the graph.
-        backprop: Takes the gradient of each doc.
+    X, (N, width), is a leaf of the graph.
     """
 
     layer: Vectors
@@ -106,15 +101,10 @@ class Foreign(NamedTuple):
 
 
 class Graph:
-    """The modules of nested layers, run on a batch of docs.
+    """The modules of nested layers, run on a batch of docs of `lengths` tokens, (B,) int64.
 
-    Args:
-        root: The outermost layer.
-        docs: The batch; if vectors are added by `add`, any sequences of as many items.
-        is_train: Whether to record what a backward pass needs.
-
-    Attributes:
-        lengths: (B,) int64, the tokens of each doc.
+    The root is the outermost layer. If vectors are added by `add`, the batch may be any sequences
+    of as many items.
     """
 
     def __init__(self, root: Model[Any, Any], docs: Sequence[Any], is_train: bool) -> None:
@@ -144,11 +134,7 @@ class Graph:
         return self.add(layer, *layer(docs, self.is_train))
 
     def add(self, layer: Any, Y: list[Floats2d], backprop: Callable[..., Any]) -> Tensor:
-        """Add the token vectors of a layer that thinc has run, and the callback for their gradient.
-
-        Returns:
-            (N, width).
-        """
+        """Add the token vectors of a layer that thinc has run, and the callback: (N, width)."""
         width = max((y.shape[1] for y in Y), default=0)  # spacy-transformers: 0 for an empty doc
         X = to_tensor(self.root.ops.flatten([y for y in Y if y.shape[1] == width]))
         X.requires_grad_(self.is_train)
@@ -156,12 +142,7 @@ class Graph:
         return X
 
     def backward(self, outputs: Sequence[Tensor], gradients: Sequence[Any]) -> None:
-        """Add to the gradients of all weights, and give foreign layers theirs.
-
-        Args:
-            outputs: What the root computed.
-            gradients: An array for each output.
-        """
+        """Add to the gradients of all weights, and give foreign layers theirs."""
         learned = [
             (Y, to_device(to_tensor(dY), Y.device))
             for Y, dY in zip(outputs, gradients)

@@ -123,8 +123,7 @@ def _forward_head(
 def _score_tags(graph: Graph, head: Head, X: Tensor) -> tuple[Tensor, ...]:
     """Compute the emissions (N, C), transitions (C, C), start and end (C,) from vectors (N, nI).
 
-    Raises:
-        InputError: For vectors of another width than those that the module was built for.
+    Raises InputError for vectors of another width than those that the module was built for.
     """
     shim = shim_of(head)
     expected = cast(BiLSTMCRF, shim.module).dims["nI"]
@@ -224,11 +223,7 @@ def resize_output(model: Network, nO: int, like: int | None) -> None:
 
 
 def check_savable(name: str, model: Model[Any, Any]) -> None:
-    """Raise InputError if the weights of a layer are too large for the format of a pipeline.
-
-    Args:
-        name: The component of the model, for the message.
-    """
+    """Raise InputError if a layer of a component is too large for the format of a pipeline."""
     for node in model.walk():
         for shim in node.shims:
             module = module_of(shim)

@@ -24,10 +24,8 @@ def has_onnx() -> bool:
 class OnnxModule(nn.Module):
     """A module in ONNX Runtime; weights are quantized once, the inputs of a layer at each call.
 
-    Args:
-        module: A module on the CPU; it takes tensors by position and returns one tensor.
-        examples: An example of each input, by name: (B, T) or (B, T, nI). B and T may vary in
-            calls.
+    The module, on the CPU, takes tensors by position and returns one tensor. Examples of the inputs
+    are (B, T) or (B, T, nI); B and T may vary in calls.
     """
 
     def __init__(self, module: nn.Module, examples: dict[str, Tensor]) -> None:
@@ -44,16 +42,14 @@ class OnnxModule(nn.Module):
 def to_onnx(
     module: nn.Module, examples: dict[str, Tensor], axes: dict[str, str], int8: bool = False
 ) -> bytes:
-    """Convert a module to ONNX.
+    """Convert a module that takes tensors by position and returns one tensor, "Y", to ONNX.
+
+    Raises InputError for a network of more than 2 GB.
 
     Args:
-        module: It takes tensors by position and returns one tensor, "Y".
         examples: An example of each input, by name.
         axes: The first axes of each input and of "Y", a letter for each, which may have any size.
         int8: Whether to quantize linear layers: weights once, inputs at each call.
-
-    Raises:
-        InputError: For a network of more than 2 GB.
     """
     size = sum(weight.numel() * weight.element_size() for weight in module.parameters())
     if size >= MAX_BYTES:

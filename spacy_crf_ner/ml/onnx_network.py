@@ -65,11 +65,9 @@ def onnx_network(
 class OnnxShim(Shim):
     """The networks of an exported pipeline, and what their parts read.
 
-    Attributes:
-        state: "onnx" is the head's network, "parts" has kind and settings of each part, and
-            "transitions" (C, C), "start" and "end" (C,) are the scores of the CRF. Empty before it
-            is loaded.
-        parts: Those that compute vectors; None for one that thinc runs.
+    In `state`, which is empty before it is loaded, "onnx" is the head's network, "parts" has kind
+    and settings of each part, and "transitions" (C, C), "start" and "end" (C,) are the scores of
+    the CRF. `parts` compute vectors; None stands for one that thinc runs.
     """
 
     def __init__(self) -> None:
@@ -122,8 +120,7 @@ class OnnxShim(Shim):
 class Words:
     """A part with the vectors of `spacy-crf-ner.CharWordEmbed.v1`.
 
-    Args:
-        settings: "config", that of the layer, "nM", the width of the static vectors, and "onnx".
+    Its settings are "config", that of the layer, "nM", the width of the static vectors, and "onnx".
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -149,8 +146,7 @@ class Words:
 class Transformer:
     """A part with the vectors of `spacy-crf-ner.Transformer.v1`.
 
-    Args:
-        settings: "tokenizer", the arguments of its `Tokenizer`, "pooling", "nO", and "onnx".
+    Its settings are "tokenizer", the arguments of its `Tokenizer`, "pooling", "nO", and "onnx".
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:

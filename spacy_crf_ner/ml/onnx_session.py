@@ -25,8 +25,7 @@ class Session:
     def run(self, **inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Compute the output of the network from its named inputs; it need not read all of them.
 
-        Raises:
-            InputError: If onnxruntime is not installed, and for bytes that are no network.
+        Raises InputError if onnxruntime is not installed, and for bytes that are no network.
         """
         process = os.getpid()
         if process not in self._started:

@@ -127,9 +127,8 @@ def _read_lstm(reader: CharLSTM, letters: Tensor, chars: Tensor) -> Tensor:
 def transformer_state(layer: Model[Any, Any], pooling: str, int8: bool) -> State:
     """Return the settings of `onnx_network.Transformer`, from a trained `Transformer.v1`.
 
-    Raises:
-        InputError: For a tokenizer that only runs in Python, for several token types, for a mix of
-            layers, and for a transformer that ONNX cannot express.
+    Raises InputError for a tokenizer that only runs in Python, for several token types, for a mix
+    of layers, and for a transformer that ONNX cannot express.
     """
     shim = cast(TransformerShim, shim_of(layer))
     tokenizer = shim.tokenizer
@@ -167,13 +166,9 @@ def checked(
     axes: dict[str, str],
     int8: bool = False,
 ) -> bytes:
-    """Convert a module to ONNX, and compare the results for an input of another size.
+    """Convert a module to ONNX, and compare the results for inputs of another size.
 
-    Args:
-        inputs: Makes examples of two sizes.
-
-    Raises:
-        InputError: If they differ, as for a transformer whose code depends on the size.
+    Raises InputError if they differ, as for a transformer whose code depends on the size.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -44,21 +44,13 @@ class TorchShim(Shim):
     """A torch module that is built when its dimensions are known.
 
     Weights and gradients are in float32. Optimizers know them by the id of the shim and the name in
-    the module.
+    the module. `loss_scale` is of the gradients of the layer and those in it, in float16.
 
     Args:
-        build: Makes the module.
         mixed_precision: Train in 16 bits: True, on a GPU, "bf16", or "auto".
         dtype: Dtype in prediction, one of `DTYPE_NAMES`; None for that of the training.
         to_inference: Makes the module to predict with.
         is_large: Whether 16 bits may be worth it in training on a CPU.
-
-    Raises:
-        InputError: For an unknown dtype.
-
-    Attributes:
-        parameters: Those of the module, by their names.
-        loss_scale: Of the gradients of the layer and those in it, in float16.
     """
 
     def __init__(
@@ -127,10 +119,8 @@ class TorchShim(Shim):
     def dtype_in_training(self) -> str:
         """The dtype of the arithmetic in training: "fp32", "bf16" or "fp16".
 
-        "auto" on a CPU is measured once, before the first update.
-
-        Raises:
-            InputError: For bfloat16 on a GPU that does not support it.
+        "auto" on a CPU is measured once, before the first update. Raises InputError for bfloat16 on
+        a GPU that does not support it.
         """
         device, on_gpu = self.device, self.device.type == "cuda"
         on_cpu = self.is_large and self.mixed_precision in ("auto", "bf16")
@@ -150,11 +140,7 @@ class TorchShim(Shim):
         return self._fastest_in_training[1]
 
     def begin_update(self, inputs: tuple[Any, ...]) -> Any:
-        """Run the module in training; its outputs are part of a graph of torch.
-
-        Raises:
-            InputError: For a module that fails in bfloat16.
-        """
+        """Run the module in training; its outputs are part of a graph of torch."""
         use_one_thread_after_fork()
         limit_kernel_cache()
         self.train()
@@ -196,8 +182,7 @@ class TorchShim(Shim):
     def finish_update(self, optimizer: Optimizer) -> None:
         """Update the weights with their gradients, and forget those.
 
-        Args:
-            optimizer: An optimizer, or the function by which `nlp.rehearse` collects gradients.
+        The optimizer may be the function by which `nlp.rehearse` collects gradients.
         """
         found = self.gradients()
         if not found:
@@ -215,11 +200,7 @@ class TorchShim(Shim):
 
     @contextmanager
     def use_params(self, params: dict[Any, Any]) -> Iterator[None]:
-        """Use other weights temporarily, such as an optimizer's averages.
-
-        Args:
-            params: The weights by the key that an optimizer has for them.
-        """
+        """Use other weights, by the keys of an optimizer, temporarily, such as its averages."""
         own = [
             (weights, weights.data, params.get((self.id, name)))
             for name, weights in self.parameters.items()
@@ -250,8 +231,7 @@ class TorchShim(Shim):
     def resolved_dtype(self) -> str | None:
         """The dtype of prediction, with "auto" resolved once for a type of device; or None.
 
-        Raises:
-            InputError: If the device does not support the dtype, or its packages are missing.
+        Raises InputError if the device does not support the dtype, or its packages are missing.
         """
         if self.dtype is None:
             return None

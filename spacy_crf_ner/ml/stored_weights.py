@@ -33,9 +33,8 @@ def weights_from_bytes(data: bytes) -> dict[str, Tensor]:
 def build_without_weights(build: Callable[[], nn.Module], stored: dict[str, Tensor]) -> nn.Module:
     """Build a module for stored weights, on torch's device "meta", without memory for weights.
 
-    Raises:
-        InputError: If it has other weights than the stored ones, before it takes time or memory
-            that the stored ones do not.
+    Raises InputError if it has other weights than the stored ones, before it takes time or memory
+    that the stored ones do not.
     """
     with torch.device("meta"), _at_most(2 * len(stored) + 16):
         module = build()

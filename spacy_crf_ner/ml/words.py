@@ -34,11 +34,7 @@ IDs = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class WordEmbeddingConfig:
-    """The settings of `spacy-crf-ner.CharWordEmbed.v1`.
-
-    Raises:
-        InputError: For a value out of its range, and if no feature is switched on.
-    """
+    """The settings of `spacy-crf-ner.CharWordEmbed.v1`; raises InputError if out of range."""
 
     chars: str
     char_width: int
@@ -88,19 +84,11 @@ class Words(NamedTuple):
 def distinct_words(
     docs: Sequence[Doc], config: WordEmbeddingConfig, nM: int
 ) -> tuple[Words, NDArray[np.int64]]:
-    """Number the distinct words of docs and their features.
+    """Number the distinct words of docs; return their features, and the word of each token: (N,).
 
     Two tokens are the same word if they agree in ORTH, in NORM, which a token can override, and in
-    the attribute that is the key of the static vectors.
-
-    Args:
-        nM: Width of the static vectors.
-
-    Returns:
-        The words, and the number of the word of each token (N,).
-
-    Raises:
-        InputError: If the static vectors do not have this width.
+    the attribute that is the key of the static vectors. Raises InputError if these do not have the
+    width nM.
     """
     if not any(len(doc) for doc in docs):
         nothing = np.zeros((0, 0), dtype=np.int64)
@@ -143,13 +131,9 @@ def _distinct(columns: IDs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def number_characters(texts: Sequence[str]) -> tuple[NDArray[np.int64], IDs]:
-    """Number the distinct characters of words from 1.
+    """Number the distinct characters of words, which have one or more, from 1.
 
-    Args:
-        texts: Words of at least one character.
-
-    Returns:
-        The words (U, L), 0 after their ends, and the code points of the characters (K,).
+    The words are (U, L), 0 after their ends, and the code points of the characters (K,).
     """
     half = MAX_CHARS // 2
     read = [text if len(text) <= MAX_CHARS else text[:half] + text[-half:] for text in texts]

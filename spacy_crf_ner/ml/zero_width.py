@@ -35,11 +35,7 @@ def is_blank(text: str) -> bool:
 
 
 def blank_tokens(shapes: NDArray[Any], strings: StringStore) -> NDArray[np.bool_]:
-    """Find the tokens that are marks of no width: (N,).
-
-    Args:
-        shapes: (N,), their attribute SHAPE, in which such marks stand for themselves.
-    """
+    """Find the tokens that are marks of no width, (N,). In SHAPE, marks stand for themselves."""
     if ALL not in _kinds_of(shapes, strings):
         return np.zeros(len(shapes), dtype=bool)
     return np.array([_kind(shape, strings) == ALL for shape in shapes.tolist()])

@@ -49,10 +49,8 @@ class NoPooler(nn.Module):
 class TransformerEncoder(nn.Module):
     """A transformer, and the mean of its states over the subwords of each token.
 
-    Args:
-        transformer: A model of the library transformers.
-        layers: "last", or "mix", a learned mean of the states of all layers.
-        is_frozen: Whether the transformer keeps its weights.
+    With layers "mix", states are a learned mean of those of all layers; otherwise those of the
+    last.
 
     Source of the mix: Peters et al. (2018), "Deep contextualized word representations".
     """
@@ -111,13 +109,9 @@ class TransformerEncoder(nn.Module):
 
 
 class TransformerShim(TorchShim):
-    """A transformer and its tokenizer.
+    """A transformer, by its folder or its name on the hub, and its tokenizer.
 
-    Args:
-        name: Its folder, or its name on the hub.
-        settings: Keyword arguments of its tokenizer, and of its config.
-        layers: As of `TransformerEncoder`.
-        is_frozen: As of `TransformerEncoder`.
+    The settings are keyword arguments of its tokenizer, and of its config.
     """
 
     tokenizer: Tokenizer

@@ -17,11 +17,7 @@ from .hf_internals import feed_forward_with_gelu
 def quantize(encoder: Any, dtype: str) -> Any:
     """Copy a `TransformerEncoder`, to predict in another dtype; the copy may share its weights.
 
-    Args:
-        dtype: One of `DTYPE_NAMES`, but not "auto".
-
-    Raises:
-        InputError: For int8 and a mix of layers.
+    Raises InputError for int8 and a mix of layers.
     """
     copied = sharing_copy(encoder)
     if dtype == "int8":
@@ -63,11 +59,7 @@ class Int8Transformer(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None = None
     ) -> BaseModelOutput:
-        """Compute the states of the last layer: (B, T, H) float32.
-
-        Raises:
-            InputError: For token types other than 0: the exported transformer takes none.
-        """
+        """Compute the states of the last layer: (B, T, H) float32; for one token type alone."""
         if token_type_ids is not None:
             raise InputError(
                 "dtype: int8 is for transformers with one token type, got several. Choose "

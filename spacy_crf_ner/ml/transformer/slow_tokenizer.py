@@ -24,15 +24,7 @@ WORD = re.compile(r"\S+\n?")
 
 
 class SlowTokenizer(Tokenizer):
-    """A tokenizer of the library transformers.
-
-    Args:
-        tokenizer: A slow tokenizer.
-        longest: The subwords of a window at most, special ones included.
-
-    Attributes:
-        files: What makes an equal tokenizer: files by their names.
-    """
+    """A slow tokenizer of the library transformers; `files`, by their names, make an equal one."""
 
     def __init__(self, tokenizer: Any, longest: int) -> None:
         self._tokenizer = tokenizer

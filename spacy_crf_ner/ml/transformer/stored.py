@@ -69,11 +69,7 @@ def no_progress_bars() -> Iterator[None]:
 
 
 def check_no_code(settings: Any, where: str) -> None:
-    """Raise InputError for settings of a transformer or a tokenizer that ask to run code.
-
-    Args:
-        where: What has these settings, for the message.
-    """
+    """Raise InputError for settings of a transformer or a tokenizer that ask to run code."""
     if trusts_remote_code():
         return
     for key, value in _items(settings):
@@ -104,11 +100,8 @@ def load(
 ) -> tuple[nn.Module, Tokenizer]:
     """Load a pretrained transformer, in float32, and its tokenizer. No pickled weights are loaded.
 
-    Args:
-        name: Its folder, or its name on the hub.
-
-    Raises:
-        InputError: For one that cannot be loaded, or runs code of its own.
+    It is a folder, or a name on the hub. Raises InputError for one that cannot be loaded, or runs
+    code of its own.
     """
     config, tokenizer = load_tokenizer(name, tokenizer_config, transformer_config)
     with _loading(name) as given:
@@ -210,14 +203,10 @@ def _without_origin(settings: Any) -> Any:
 
 
 def read(data: bytes, build: Callable[[nn.Module], nn.Module]) -> tuple[nn.Module, Tokenizer]:
-    """Read what `write` wrote; weights are on the CPU.
+    """Read what `write` wrote; weights are on the CPU. `build` makes the module from a transformer.
 
-    Args:
-        build: Makes the module from a transformer.
-
-    Raises:
-        InputError: For other bytes, for settings that run code, and for files whose names are not
-            plain, before anything of them is used.
+    Raises InputError for other bytes, for settings that run code, and for files whose names are not
+    plain, before anything of them is used.
     """
     with readable("a transformer and its tokenizer"):
         content = srsly.msgpack_loads(unseal(data))

@@ -65,20 +65,12 @@ GPU = BatchLimits(32768, 1365)
 
 
 class Window(NamedTuple):
-    """A part of a doc.
-
-    Attributes:
-        doc: The number of the doc.
-        start: Its first token.
-        end: The token after its last.
-        character: Its first character, counted over all docs.
-        text: Its text.
-    """
+    """A part of a doc, with its text."""
 
     doc: int
-    start: int
-    end: int
-    character: int
+    start: int  # its first token
+    end: int  # the token after its last
+    character: int  # its first one, counted over all docs
     text: str
 
 
@@ -123,13 +115,8 @@ def divide(
 ) -> Subwords:
     """Divide docs into subwords, in batches for a transformer.
 
-    A window with more subwords than the transformer reads is divided into two, and a token with
-    more is cut.
-
-    Args:
-        longest: The subwords of a window at most.
-        pad_id: The id of padding.
-        pooling: Which subwords of a token count: all, for their "mean", the "first" or the "last".
+    A window with more subwords than `longest` is divided into two, and a token with more is cut. A
+    token has all of its subwords for the pooling "mean", else the "first" or the "last".
     """
     texts = read_texts(docs)
     windows = [
@@ -210,11 +197,7 @@ def _batch(
 
 
 def batches(lengths: Ints, limits: BatchLimits) -> Iterator[Ints]:
-    """Divide windows of (W,) subwords into batches of similar length, the longest first.
-
-    Yields:
-        The windows of each batch, the longest first.
-    """
+    """Divide windows of (W,) subwords into batches of similar length, the longest first."""
     if not len(lengths):
         return
     order = np.argsort(-lengths, kind="stable")
@@ -230,17 +213,12 @@ def batches(lengths: Ints, limits: BatchLimits) -> Iterator[Ints]:
 
 
 def align(texts: Texts, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """Pair each token with the subwords that overlap it.
+    """Pair each token with the subwords that overlap it: token (A,) and subword (A,), by token.
 
-    Some tokenizers add the space before a word to its first subword: spaces at the edges of a
-    subword do not count, unless it has nothing else. So a token never gets its neighbour's.
-
-    Args:
-        starts: (P,), the first character of each subword, counted over all docs.
-        ends: (P,), the character after its last; for a special one, its start.
-
-    Returns:
-        Token (A,) and subword (A,) of each pair, ordered by token.
+    Subwords have their first characters and last + 1, (P,), counted over all docs; equal ones if
+    they are special. Some tokenizers add the space before a word to its first subword: spaces at
+    the edges of a subword do not count, unless it has nothing else. So a token never gets its
+    neighbour's.
     """
     joined = " ".join(texts.texts) + " "
     codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype="<u4")

@@ -16,12 +16,9 @@ PER_TEXT = 250
 
 
 class Tokenizer:
-    """A tokenizer of the library tokenizers.
+    """A tokenizer of the library tokenizers, from the content that this library stores.
 
-    Args:
-        content: The tokenizer, as that library stores it.
-        pad_id: The id of padding.
-        longest: The subwords of a window at most, special ones included.
+    A window has `longest` subwords at most, special ones included.
     """
 
     def __init__(self, content: str, pad_id: int, longest: int) -> None:
