@@ -237,8 +237,7 @@ class Scaled(ForwardBackward):
     (D, C, C) if docs have their own. arrive (N, C) is exp(E - max E) * beta, so that
     beta_t = K arrive_t+1; at tokens that are rescaled it is divided by the same number as alpha.
 
-    Raises:
-        FloatingPointError: If float64 may not hold these sums, or if no path of a doc is legal.
+    Raises FloatingPointError if float64 may not hold these sums, or if no path of a doc is legal.
     """
 
     def _run(self) -> Floats:

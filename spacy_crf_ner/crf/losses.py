@@ -138,12 +138,9 @@ def path_score(chain: Chain, tags: Ints) -> Floats:
 
 
 def subtract_path(counts: Chain, tags: Ints, weights: Floats) -> None:
-    """Subtract the counts of one tag sequence of each doc, the gradient of its score, in place.
+    """Subtract the counts of one tag sequence (N,) of each doc, times weights (B,), in place.
 
-    Args:
-        counts: Counts of tags and transitions of B docs.
-        tags: Tags of all tokens: (N,).
-        weights: Multiply the counts of the docs: (B,).
+    They are the gradient of its score.
     """
     for x, (doc, at) in zip(counts.scores, _path(counts, tags)):
         np.subtract.at(x, at, weights[doc])
