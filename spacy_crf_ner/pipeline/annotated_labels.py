@@ -23,12 +23,9 @@ KEY = "annotated_labels"
 def mark_annotated_labels(doc: Doc, labels: Iterable[str], key: str | None = None) -> None:
     """Mark a gold doc as annotated with these labels, and with no others.
 
-    Args:
-        key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
-
-    Raises:
-        InputError: For a label that is not a non-empty string, if the doc has an entity of another
-            label, and if it is marked already as annotated with fewer labels.
+    The entities are in `doc.spans[key]`, or in `doc.ents` without a key. Raises InputError for a
+    label that is not a non-empty string, if the doc has an entity of another label, and if it is
+    marked already as annotated with fewer labels.
     """
     labels = [*dict.fromkeys(labels)]
     where = f"the doc {doc.text[:60]!r}"
@@ -75,13 +72,9 @@ def is_complete(gold: Doc, labels: Iterable[str]) -> bool:
 
 
 def unannotated(eg: Example, labels: Sequence[str], overlapping: bool = False) -> NDArray[np.bool_]:
-    """Find the predicted tokens where gold does not say whether they are in an entity.
+    """Find the predicted tokens where gold does not say whether they are in an entity: bool (T, L).
 
-    Args:
-        overlapping: Whether entities overlap. If not, a token of a gold entity is in no other.
-
-    Returns:
-        bool (T, L) for L labels.
+    Unless entities overlap, a token of a gold entity is in no other.
     """
     if KEY not in eg.reference.spans:
         return np.zeros((len(eg.predicted), len(labels)), dtype=bool)

@@ -30,10 +30,7 @@ class FollowingSpans(SpanGroup):
 
     spaCy's groups keep the numbers of tokens, which are those of other tokens after a merge. A span
     that begins or ends within a merged token is no span of the doc any more: it is left out, with
-    its score and a warning.
-
-    Attributes:
-        lost: The number of spans that were left out.
+    its score and a warning. `lost` is the number of these.
     """
 
     def __init__(

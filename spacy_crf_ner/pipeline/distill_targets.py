@@ -31,16 +31,10 @@ EncodingOf = Callable[[str, tuple[str, ...]], Encoding]
 class Teacher:
     """What is the same for all docs: the tags of a teacher, and the scores of its transitions.
 
-    All scores of a teacher are divided by the temperature that was fitted to it.
-
-    Attributes:
-        scheme: The name of the tag scheme.
-        labels: The labels, in the order of the tags.
-        overlap: Whether entities of different labels may overlap.
-        max_nesting: The number of chains of each label.
-        transitions: Scores of tag pairs, [from, to]: (C, C).
-        start: Scores of first tags: (C,).
-        end: Scores of last tags: (C,).
+    All scores of a teacher are divided by the temperature that was fitted to it. Those of tag pairs
+    are (C, C), [from, to], and those of first and last tags (C,). Labels are in the order of the
+    tags, with `max_nesting` chains each; `overlap` is whether entities of different labels may
+    overlap.
     """
 
     scheme: str
@@ -108,9 +102,8 @@ class DistillTarget(NamedTuple):
 def distill_targets(examples: Sequence[Example], name: str) -> list[DistillTarget]:
     """Return the targets of examples; none if no gold doc has one.
 
-    Raises:
-        InputError: For targets that only some docs have, or of other kinds of teachers, and for one
-            that does not have a row for each token.
+    Raises InputError for targets that only some docs have, or of other kinds of teachers, and for
+    one that does not have a row for each token.
     """
     found: list[Any] = [eg.reference.user_data.get(KEY) for eg in examples]
     if all(target is None for target in found):

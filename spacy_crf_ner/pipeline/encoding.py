@@ -77,14 +77,10 @@ class Encoding:
     def gold(
         self, examples: Sequence[Example]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-        """Convert gold entities to the tags of the predicted tokens.
+        """Convert gold entities to tag ids of the predicted tokens: (N * M,), -1 where missing.
 
-        Returns:
-            The tag ids (N * M,), -1 where annotation is missing; and the tags that "O" may stand
-            for, bool (N * M, C), or None.
-
-        Raises:
-            InputError: For an entity of an unknown label, or with whitespace at an edge.
+        Return also the tags that "O" may stand for, bool (N * M, C), or None. Raises InputError for
+        an entity of an unknown label, or with whitespace at an edge.
         """
         gold = [gold_tags(eg, self.scheme, self.name) for eg in examples]
         ambiguous = ambiguous_tags(examples, self.scheme)
@@ -94,10 +90,8 @@ class Encoding:
         """Convert the negative spans in `doc.spans[key]` of gold docs; none without a key.
 
         A span without a label is not an entity of any label. One of label "O", with one chain,
-        means that at least one of its tokens is in an entity.
-
-        Raises:
-            InputError: For an unknown label, and for a span that is a gold entity.
+        means that at least one of its tokens is in an entity. Raises InputError for an unknown
+        label, and for a span that is a gold entity.
         """
         labels = self.labels if self.key else ("O", *self.labels)
         return [
@@ -165,11 +159,8 @@ class Encoding:
     ) -> EntityPosterior:
         """Return the posterior distribution over the entities of docs with these potentials.
 
-        Args:
-            overwrite: Whether to ignore preset entities of docs.
-            temperature: Divides all scores.
-            platt: Calibrates the probabilities of spans.
-            excluded: Labels that no predicted entity has; the distribution is conditional on that.
+        Preset entities are ignored with `overwrite`. `platt` calibrates the probabilities of spans.
+        No predicted entity has an excluded label; the distribution is conditional on that.
         """
         possible = self.possible_tags(excluded)
         constraints = preset_constraints(docs, self.scheme, overwrite, possible)
@@ -192,8 +183,7 @@ class Encoding:
 class LabelEncoding(Encoding):
     """K chains for each label: entities of different labels may overlap.
 
-    Raises:
-        InputError: For an unknown scheme, and for labels that look like the names of levels.
+    Raises InputError for labels that look like the names of levels.
     """
 
     added_like = None
@@ -247,13 +237,10 @@ class LabelEncoding(Encoding):
     def split(self, scores: Chain) -> tuple[Chain, Callable[[Chain], Chain]]:
         """Make each chain of each doc a doc with transitions of its own.
 
-        Args:
-            scores: Of the 1 + M * (C - 1) tags of the model.
-
-        Returns:
-            Potentials of B * M docs, all chains of a doc, then those of the next one: emissions
-            (N * M, C), transitions (B * M, C, C), start and end (B * M, C); and the callback for
-            their gradient, if docs share transitions.
+        The scores are of the 1 + M * (C - 1) tags of the model. The potentials are of B * M docs,
+        all chains of a doc, then those of the next one: emissions (N * M, C), transitions (B * M,
+        C, C), start and end (B * M, C). The callback for their gradient is for docs that share
+        transitions.
         """
         E, lengths, A, start, end = scores
         B, M, C = len(lengths), self.chains, len(self.scheme.tags)

@@ -52,11 +52,8 @@ def collect_labels(
 ) -> list[str]:
     """Return the labels of all examples, sorted; check that their entities can be learned.
 
-    Warns about entities and negative spans that do not align with the predicted tokens.
-
-    Raises:
-        InputError: For an entity that begins or ends with whitespace, or whose label begins with
-            "!".
+    Warns about entities and negative spans that do not align with the predicted tokens. Raises
+    InputError for an entity that begins or ends with whitespace, or whose label begins with "!".
     """
     labels: set[str] = set()
     kinds = {
@@ -86,8 +83,7 @@ def collect_labels(
 def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
     """Convert the gold entities to tag ids of the predicted tokens: (T,), -1 where missing.
 
-    Raises:
-        InputError: For an entity that has an unknown label, or begins or ends with whitespace.
+    Raises InputError for an entity that has an unknown label, or begins or ends with whitespace.
     """
     gold, ents = eg.reference, check_text(eg.reference.ents, name)
     check_known(ents, scheme.labels, name)
@@ -148,7 +144,6 @@ def fix_boundaries(
         gold: Tag ids (N,), -1 where missing.
         ambiguous: bool (N, C), the tags that "outside" may stand for; None for none.
         lengths: The tokens of each doc or chain.
-        scheme: The tag scheme, of C tags.
     """
     missing, entity = gold < 0, gold > TAG_OUTSIDE
     if (scheme.extensions[1] < 0).all() or (ambiguous is None and not missing.any()):
@@ -172,10 +167,8 @@ def aligned_negatives(
 ) -> Sequence[Span]:
     """Find the spans of `doc.spans[key]` of gold that align with the predicted tokens.
 
-    A span is not an entity of its label, or of any label if it is empty.
-
-    Raises:
-        InputError: For a label that is not among these, and for a span that is a gold entity.
+    A span is not an entity of its label, or of any label if it is empty. Raises InputError for a
+    label that is not among these, and for a span that is a gold entity.
     """
     spans = _negatives(eg, key)
     for span in spans:

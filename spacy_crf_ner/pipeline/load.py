@@ -14,17 +14,12 @@ from .lookup import recognizer, recognizer_names
 
 
 def load(model: str, gpu_id: int = -1, dtype: str | None = None) -> Language:
-    """Load a pipeline, by its folder or the name of a package.
+    """Load a pipeline, by its folder or the name of a package, on a GPU or, for -1, on the CPU.
 
-    Args:
-        gpu_id: The GPU to use; -1 for the CPU.
-        dtype: A dtype of `spacy_crf_ner.accelerate`; None for the one saved with the pipeline.
-
-    Raises:
-        InputError: If there is no such GPU, for a pipeline that spaCy cannot load, for `crf_ner`
-            components that write to the same key of `doc.spans`, and for a dtype that the
-            pipeline or the hardware does not support.
-        OSError: If there is no such pipeline.
+    A dtype of None is the one saved with the pipeline. Raises InputError if there is no such GPU,
+    for a pipeline that spaCy cannot load, for `crf_ner` components that write to the same key of
+    `doc.spans`, and for a dtype that the pipeline or the hardware does not support; OSError if
+    there is no such pipeline.
     """
     if gpu_id >= 0:
         with required("train"):

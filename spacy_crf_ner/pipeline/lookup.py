@@ -22,8 +22,7 @@ def recognizer_names(nlp: Language) -> list[str]:
 def recognizer_name_or_none(nlp: Language, name: str | None = None) -> str | None:
     """Return the name of the component; None if there is none and no name is given.
 
-    Raises:
-        InputError: If there are several and no name is given, or none has this name.
+    Raises InputError if there are several and no name is given, or none has this name.
     """
     found = recognizer_names(nlp)
     if name is None and len(found) <= 1:

@@ -26,12 +26,9 @@ def gold_loss(
 ) -> tuple[float, Chain]:
     """Compute the negative log likelihood of gold entities, mixed with the loss against teachers.
 
-    Returns:
-        The loss in nats, summed over docs, and its gradient for the scores.
-
-    Raises:
-        InputError: For gold entities that cannot be learned, scores that are not finite or do not
-            match the labels, and teachers of other labels.
+    It is in nats, summed over docs, with its gradient for the scores. Raises InputError for gold
+    entities that cannot be learned, scores that are not finite or do not match the labels, and
+    teachers of other labels.
     """
     encoding = pipe.encoding
     check_potentials(pipe, [eg.predicted for eg in examples], scores)
@@ -60,15 +57,10 @@ def gold_loss(
 def rehearsal_loss(
     pipe: CRFEntityRecognizer, teacher: Chain, scores: Chain, left_out: Collection[str]
 ) -> tuple[float, Chain]:
-    """Compute the Kullback-Leibler divergence of a model from its earlier state.
+    """Compute the Kullback-Leibler divergence of a model from its earlier state, in nats.
 
-    Args:
-        teacher: The potentials of docs in the earlier state, which may have fewer labels.
-        scores: Those of the present model.
-        left_out: Labels that the earlier state had not been trained on.
-
-    Returns:
-        The divergence in nats, summed over docs, and its gradient for the scores.
+    It is summed over docs, with its gradient for the scores. The potentials of the earlier state,
+    the teacher, may have fewer labels; `left_out` are labels that it had not been trained on.
     """
     encoding, C = pipe.encoding, len(teacher.start)
     n_before = (C - 1) * len(pipe.labels) // (len(encoding.tags.tags) - 1)

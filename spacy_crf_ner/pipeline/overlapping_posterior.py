@@ -26,7 +26,6 @@ class OverlappingPosterior:
 
     Args:
         posterior: Of the B * M chains, which have one label, ANY, and are not calibrated.
-        labels: The labels.
         max_nesting: The number K of chains that each label has.
         platt: Calibrates the probabilities of entities.
         presets: Preset entities of each doc. They are not predicted in any level.

@@ -60,13 +60,13 @@ def most_probable_scaling(
     The ceiling depends on the number of entities alone: even if the model was sure of all of them,
     and right, some others will be wrong. It is the expected share of right ones after that.
 
+    Warns if spans with a higher posterior are less often entities; then only the ceiling is fitted.
+
     Args:
         p: Posterior probabilities of S spans (S,), above 0.
         correct: (S,), 0 or 1.
         entities: The number of gold entities in their docs.
         name: The name of the component, for messages.
-
-    Warns if spans with a higher posterior are less often entities; then only the ceiling is fitted.
     """
     z = _log_odds(np.minimum(p, HIGHEST))
     ceiling = 1 - LAPSES / (entities + 2 * LAPSES)

@@ -181,9 +181,8 @@ class Posterior:
     def _segments(self, starts: NDArray[np.int64], tags: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute the probability that S segments, within a doc each, have given tags: (S,).
 
-        Args:
-            starts: First tokens, among all N: (S,).
-            tags: (S, L), negative beyond the end of a segment.
+        Their first tokens (S,) are among all N; tags (S, L) are negative beyond the end of a
+        segment.
         """
         if not len(starts):
             return np.zeros(0)

@@ -54,14 +54,13 @@ def preset_constraints(
     Entities are kept, and other tokens are predicted given them. Entities of a label that the
     scheme lacks count as outside. Blocked tokens are outside. Outside tokens are kept only in docs
     where other tokens are marked as missing. Otherwise another component has annotated the doc, and
-    its outside tokens are only tokens that it did not recognize.
+    its outside tokens are only tokens that it did not recognize. With `overwrite`, all are ignored.
 
     No predicted entity crosses a sentence start, or begins or ends with whitespace. In BIO and
     IO, which do not mark the end of an entity, it contains no whitespace either. Zero-width
     characters count as whitespace. A preset entity that breaks these rules is kept, with a warning.
 
     Args:
-        overwrite: Whether to ignore entities and outside tokens of the docs.
         possible: (M, C) bool, the tags that may be predicted in each of the M chains of a doc; None
             for all. Preset entities may have others.
         chains: Returns the preset entities of each chain of a doc.

@@ -286,14 +286,8 @@ def teacher_scores(
 ) -> tuple[Teacher, list[NDArray[np.float32]]]:
     """Compute what a student learns from: the scores of the tags, at the fitted temperature.
 
-    Args:
-        docs: Docs that the components before it have processed. Preset entities are ignored.
-
-    Returns:
-        The scores that all docs share, and those of the tags at the tokens of each doc, (T, C).
-
-    Raises:
-        InputError: For docs that the component cannot read.
+    They are the scores that all docs share, and those of the tags at the tokens of each doc, (T,
+    C). The components before this one have processed the docs; preset entities are ignored.
     """
     potentials = pipe.potentials(docs)
     E, _, A, start, end = potentials.divided_by(pipe.temperature).astype_of(potentials)

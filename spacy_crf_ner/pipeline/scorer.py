@@ -29,12 +29,9 @@ def score_entities(
 ) -> dict[str, Any]:
     """Score examples as spaCy's scorers do, with their settings.
 
-    Args:
-        spans_key: The key of overlapping entities in `doc.spans`; None for none.
-
-    Returns:
-        "ents_p", "ents_r", "ents_f" and "ents_per_type"; with a key, say "sc", also "spans_sc_p",
-        "spans_sc_r", "spans_sc_f" and "spans_sc_per_type".
+    The keys are "ents_p", "ents_r", "ents_f" and "ents_per_type"; with a key of overlapping
+    entities in `doc.spans`, say "sc", also "spans_sc_p", "spans_sc_r", "spans_sc_f" and
+    "spans_sc_per_type".
     """
     judged = [_judged(eg, spans_key) for eg in examples]
     scores: dict[str, Any] = get_ner_prf(judged, **kwargs)

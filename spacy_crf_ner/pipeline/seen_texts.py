@@ -36,12 +36,11 @@ _SYMBOLS = re.compile(r"\W+")
 
 
 class Known(NamedTuple):
-    """What a component knows of the texts that it has seen.
+    """What a component knows of the texts that it has seen, as hashes of their sentences.
 
     Attributes:
         is_complete: Whether they are all that it was trained on.
-        train: Hashes of the sentences that it was trained on.
-        dev: Hashes of those that it was evaluated on before an update, or before it was saved.
+        dev: Those that it was evaluated on before an update, or before it was saved.
     """
 
     is_complete: bool
@@ -50,13 +49,10 @@ class Known(NamedTuple):
 
 
 class SeenTexts:
-    """The hashes of a component, which are saved in its `cfg`.
+    """The hashes of a component, which are saved in its `cfg`; `new` has those that it may lack.
 
     Each sentence has a hash of 8 bytes. So a text is found again in another format, and as a part
     of a longer text. The texts cannot be restored from the hashes.
-
-    Attributes:
-        new: The hashes that `cfg` may lack, by part.
     """
 
     def __init__(self, cfg: dict[str, Any], name: str) -> None:

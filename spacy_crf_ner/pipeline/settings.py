@@ -49,12 +49,9 @@ DECODINGS = ("viterbi", "max_expected_f")
 
 
 class Setting(NamedTuple):
-    """Which values a setting may have.
+    """Which values a setting may have, also in words; None sets it to `unset`, the default.
 
-    Attributes:
-        is_valid: Whether a value may be set; it may fail for values of another type.
-        expected: The valid values, for the message.
-        unset: The value that is set for None: the default.
+    `is_valid` may fail for values of another type.
     """
 
     is_valid: Callable[[Any], bool]
@@ -117,13 +114,10 @@ class FrozenDict(dict[str, Any]):
 
 
 def checked(name: str, value: Any, component: str) -> Any:
-    """Return a valid value of an attribute, as a component keeps and saves it.
+    """Return a valid value of an attribute, as a component keeps and saves it; else InputError.
 
     Lists and dicts are read-only; numbers of numpy, which cannot be saved, become those of Python.
     An attribute that is no setting and no fit may have any value.
-
-    Raises:
-        InputError: For a value that is not valid.
     """
     setting = SETTINGS.get(name) or FITS.get(name)
     if setting is None:
@@ -177,8 +171,7 @@ def save(pipe: CRFEntityRecognizer, config: Mapping[str, Any]) -> None:
 def with_changes(config: Mapping[str, Any], cfg: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a saved component: the changed ones, and the others as in the config.
 
-    Raises:
-        InputError: For changes that no component saves.
+    Raises InputError for changes that no component saves.
     """
     saved = cfg.get(KEY, {})
     try:

@@ -22,9 +22,8 @@ def extension_key(span: Span, name: str) -> Any:
 def listeners(model: Model[Any, Any]) -> Iterator[tuple[str, str, int | None]]:
     """Find the listeners in a model.
 
-    Yields:
-        The name of the component that each reads, "*" for any, its factory, and the width of the
-        vectors that it was trained on, None if it is not known yet.
+    Each has the name of the component that it reads, "*" for any, its factory, and the width of the
+    vectors that it was trained on, None if it is not known yet.
     """
     for node in model.walk():
         upstream = getattr(node, "upstream_name", None)

@@ -23,12 +23,8 @@ def most_probable_temperature(batches: Sequence[Batch], entities: int) -> float:
     """Find the temperature with the highest posterior probability, 0.05 to 20.
 
     Its logarithm has a normal prior around 0, so that a few docs change it little. Below 200
-    entities it is at least 1. Source: Guo et al. (2017), ICML, for the likelihood.
-
-    Args:
-        batches: Potentials of docs, with illegal transitions forbidden; their gold tags, negative
-            where they are missing; and the tags that the gold tag "O" may stand for.
-        entities: The number of gold entities in these docs.
+    entities it is at least 1. Illegal transitions are forbidden in the potentials of the batches.
+    Source: Guo et al. (2017), ICML, for the likelihood.
     """
 
     def slope(log_temperature: float) -> float:
