@@ -42,19 +42,10 @@ def check(
     settings: CheckSettings = DEFAULTS,
     max_examples: int = 5,
 ) -> Report:
-    """Find mistakes in a corpus before training.
+    """Find mistakes in a corpus before training; raise InputError for an unknown scheme.
 
-    Args:
-        train: Docs with gold entities; they are read once and not stored.
-        dev: Docs of the development corpus, read in the same way; None if there are none.
-        settings: How the corpus will be used in training, and thresholds.
-        max_examples: Maximum number of places per finding.
-
-    Returns:
-        The statistics of each part, and the findings, errors first.
-
-    Raises:
-        InputError: For an unknown scheme or a negative max_examples.
+    Docs have gold entities; they are read once and not stored. Findings have at most `max_examples`
+    places, and errors come first.
     """
     if settings.scheme not in SCHEMES:
         raise InputError(f"scheme: expected one of {sorted(SCHEMES)}, got {settings.scheme!r}.")

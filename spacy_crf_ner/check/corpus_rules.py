@@ -135,9 +135,7 @@ def label_problems(
 ) -> Iterator[Problem]:
     """Find labels that are rare, that only one part has, or that look alike.
 
-    Args:
-        counts: Number of entities by part and label.
-        first: First entity by part and label.
+    `counts` has the number of entities by part and label, `first` the first one.
     """
     train = counts["train"]
     dev = counts.get("dev", train)

@@ -57,10 +57,8 @@ class Finding(NamedTuple):
         severity: "error": training fails, or training or scores are wrong; "warning": probably a
             mistake; "note": for information.
         kind: Identifier, a key of MESSAGES.
-        found: What is wrong, and how often.
         counts: Number of places by part, or in "all" for kinds that are counted over both parts.
         places: The first places, or the most frequent texts.
-        fix: What to do.
     """
 
     severity: str

@@ -26,10 +26,6 @@ class CheckSettings(NamedTuple):
     """How a corpus is used in training, and thresholds of the findings.
 
     Attributes:
-        lang: Language of the corpus.
-        scheme: Tag scheme: "biluo", "bio" or "io".
-        incorrect_spans_key: Key of the spans in `doc.spans` that are known to be incorrect, or
-            None.
         window: Tokens that the transformer reads at once; None if its windows have no fixed length.
         tokenizer: Tokenizer of the transformer; None without a transformer.
         spans_key: Key of the gold entities in `doc.spans`, which may overlap; doc.ents is gold if
@@ -67,16 +63,9 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     """Read the settings from a config of `spacy train`.
 
     They are those of the first `crf_ner` component, and of the first transformer; both may be
-    sourced. Without a component, the defaults apply.
-
-    Args:
-        path: Config file.
-        transformer: Local folder or hub name, instead of the transformer in the config; ignored if
-            the config has no transformer.
-
-    Raises:
-        InputError: For a file that is not a config, and if the tokenizer of the transformer cannot
-            be loaded.
+    sourced. Without a component, the defaults apply. Another transformer, a local folder or hub
+    name, can be given instead of the one in the config, if it has one. Raises InputError for a file
+    that is not a config, and if the tokenizer of the transformer cannot be loaded.
     """
     try:
         config = load_config(path, interpolate=True)
