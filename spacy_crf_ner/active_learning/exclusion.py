@@ -22,21 +22,16 @@ def annotated_ids(
 ) -> Iterator[str]:
     """Yield the ids of what a corpus answers, for `Options.exclude`.
 
+    A text has its id if it is annotated for all labels of the component: all of its tokens; if none
+    is, spans under any key in `doc.spans`, or an empty group under the component's key. Of other
+    texts, for questions: the ids of the first characters of annotated tokens, with each annotated
+    label if these are not all and the token is outside; and of spans that are known to be
+    incorrect. Texts have no whitespace at their ends.
+
     Args:
         path: A .spacy file or a folder of them.
         unit: "docs", or another of `UNITS` to compare the sentences of docs too.
-        nlp: The pipeline that asks.
         component: The name of its `crf_ner` component; None for the only one.
-
-    Yields:
-        The id of each text that is annotated, for all labels of the component: all of its tokens;
-        if none is, spans under any key in `doc.spans`, or an empty group under the component's key.
-        Of other texts, for questions: the ids of the first characters of annotated tokens, with
-        each annotated label if these are not all and the token is outside; and of spans that are
-        known to be incorrect. Texts have no whitespace at their ends.
-
-    Raises:
-        InputError: If the pipeline has no such component.
     """
     pipe = recognizer(nlp, component)
     negative = {INCORRECT, pipe.incorrect_spans_key}

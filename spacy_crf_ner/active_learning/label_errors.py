@@ -369,10 +369,7 @@ def log_odds(finding: dict[str, Any], is_apart: bool) -> float:
 
     The sum of the log likelihood ratio of the model, the log ratio of the texts that support each
     side, each with a half of a text added, and the log of how often annotators make this error.
-
-    Args:
-        is_apart: Whether the predicted entity overlaps no gold one. If it overlaps one that another
-            finding is about, annotators did not overlook it.
+    They overlook only entities that are apart, which overlap no gold one.
     """
     support = finding["support"]
     odds: float = finding["log_likelihood_ratio"]

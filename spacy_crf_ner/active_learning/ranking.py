@@ -193,9 +193,6 @@ def join_short(sentences: Iterable[Span]) -> list[Span]:
 
     This is the one before it, as for "(ref 31)" behind a full stop, or the next one if that has
     been joined already: many short sentences do not make one long text.
-
-    Args:
-        sentences: The sentences of one Doc, in order.
     """
     found: list[Span] = []
     is_joined = False  # whether the last one found is
@@ -223,11 +220,7 @@ def _alone(span: Span) -> Doc:
 
 
 class _Measured(NamedTuple):
-    """What the model finds in a part; spans are in characters of the piece.
-
-    Attributes:
-        tokens: The tokens that begin in the part, and whether a space follows.
-    """
+    """What the model finds in a part; spans are in characters of the piece."""
 
     tokens: list[tuple[str, bool]]
     entropy: float
@@ -276,8 +269,7 @@ def _check_whole_tokens(tokens: Sequence[tuple[str, bool]], found: Iterable[Cand
 def _units(text: str, start: int, found: list[_Measured], options: Options) -> Iterator[Unit]:
     """Make the units of a piece of a document, which begins at a character of it.
 
-    Raises:
-        ValueError: If the piece was cut within a token, and for an entity that ends within one.
+    Raises ValueError if the piece was cut within a token, and for an entity that ends within one.
     """
     tokens = [token for each in found for token in each.tokens]
     if "".join(word + " " * space for word, space in tokens).rstrip() != text.rstrip():

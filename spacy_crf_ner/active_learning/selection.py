@@ -49,18 +49,14 @@ class Selection:
 
     The result is the same as if all units were sorted: it does not depend on the order in which
     they are added, or on the division of a corpus into parts whose selections are added. At most
-    `max_per_surface` units have the same surface, so that similar ones are not all chosen; this is
-    a matroid, for which dropping the worst unit that breaks a limit is optimal. Units with the same
-    id are expected to have the same surface.
+    `max_per_surface` units (0 for no limit) have the same surface, so that similar ones are not all
+    chosen; this is a matroid, for which dropping the worst unit that breaks a limit is optimal.
+    Units with the same id are expected to have the same surface; "duplicates" counts those that
+    were not added because an equal one is known.
 
     Args:
         n: The number of units with high scores.
         aside: The size of the random sample.
-        max_per_surface: 0 for no limit.
-        seed: Seed of the sample.
-
-    Attributes:
-        duplicates: The number of units that were not added because an equal one is known.
     """
 
     def __init__(self, n: int, aside: int = 0, max_per_surface: int = 0, seed: int = 0) -> None:

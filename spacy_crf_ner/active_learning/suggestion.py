@@ -31,12 +31,7 @@ TASKS, SAMPLE, ERRORS, SUMMARY = "tasks", "sample", "errors.jsonl", "summary.jso
 
 
 class ShardUnits(NamedTuple):
-    """The units of a shard that are among its best, and what it adds to the summary.
-
-    Attributes:
-        labels: The labels of the model.
-        size: Bytes of the input.
-    """
+    """The units of a shard that are among its best, and what it adds to the summary."""
 
     units: list[Unit]
     counts: "Counter[str]"

@@ -22,11 +22,8 @@ def write_tasks(
 ) -> None:
     """Write tasks to a file in a folder, .json for Label Studio and .jsonl for other tools.
 
-    For Label Studio, also write its labeling configuration, labeling.xml.
-
-    Args:
-        labels: The labels of the model, and of other predicted entities.
-        binary: Whether the tasks are questions about spans.
+    For Label Studio, also write its labeling configuration, labeling.xml. Labels are those of the
+    model, and of other predicted entities; "binary" tasks are questions about spans.
     """
     records = map(TOOLS[tool], units)
     if tool == "label-studio":
