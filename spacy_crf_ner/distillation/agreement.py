@@ -20,15 +20,10 @@ def interval(docs: int) -> int:
 
 
 def write_held_out(nlp: Language, shards: Path, file: Path) -> int:
-    """Write the held-out docs of shards with their teachers' entities.
+    """Write the held-out docs of shards with their teachers' entities; return `hold_out`.
 
-    An entity is a span with a mean posterior above 0.5.
-
-    Args:
-        nlp: The student, not trained.
-
-    Returns:
-        `hold_out` for `spacy-crf-ner.DistillCorpus.v1`.
+    That is the setting of `spacy-crf-ner.DistillCorpus.v1`. An entity is a span with a mean
+    posterior above 0.5. The student need not be trained.
     """
     hold_out = interval(sum(map(count_docs, find_shards(shards))))
     with atomic_write(file) as unfinished:

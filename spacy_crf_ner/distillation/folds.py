@@ -27,22 +27,12 @@ class FoldTeachers:
     """Teachers that are trained again, once for each fold of gold docs, on the other folds.
 
     Their configs and labels, and the weights of frozen components, are those of the given ones. The
-    temperature of each is fitted to the fold that it has not seen.
+    temperature of each is fitted to the fold that it has not seen. What an earlier run has written
+    to the output for the same docs and configs is kept. `files` has the .spacy file of each fold,
+    and `pipelines` the folders of its teachers.
 
-    Args:
-        teachers: The given teachers.
-        gold: .spacy files.
-        folds: The number of folds.
-        output: Folder for all folds. What an earlier run has written for the same docs and configs
-            is kept.
-
-    Attributes:
-        files: The .spacy file of each fold.
-        pipelines: The folders of its teachers.
-
-    Raises:
-        InputError: For fewer different texts than folds, a frozen component, and a teacher whose
-            config cannot be trained.
+    Raises InputError for fewer different texts than folds, a frozen component, and a teacher whose
+    config cannot be trained.
     """
 
     def __init__(
@@ -85,13 +75,9 @@ class FoldTeachers:
     def train(self, gpu_id: int, on_fold: Callable[[int], None]) -> None:
         """Write the folds, and train the teachers that are not there yet.
 
-        Args:
-            gpu_id: GPU to train on; -1 for the CPU.
-            on_fold: Called with the number of a fold, from 1, before each training.
-
-        Raises:
-            InputError: For a config whose corpora have no path, and for fewer than 2 docs with a
-                token to train on.
+        `on_fold` is called with the number of a fold, from 1, before each training. Raises
+        InputError for a config whose corpora have no path, and for fewer than 2 docs with a token
+        to train on.
         """
         for fold, file in enumerate(self.files):
             if not file.exists():

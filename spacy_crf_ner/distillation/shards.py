@@ -42,8 +42,7 @@ class LoadedTeacher:
     def teacher_scores(self, docs: Sequence[Doc]) -> list[NDArray[np.float32]]:
         """Return the scores of the tags at the tokens of docs that a student has tokenized.
 
-        Raises:
-            ValueError: If a component of the teacher merges or splits tokens.
+        Raises ValueError if a component of the teacher merges or splits tokens.
         """
         own = [_adopt(self.nlp, doc) for doc in docs]
         with upstream_only(self.nlp, self.name):
@@ -63,11 +62,7 @@ _loaded: dict[Any, list[LoadedTeacher]] = {}
 def load_teachers(
     teachers: tuple[str, ...], gpu_id: int, dtype: str | None, component: str | None
 ) -> list[LoadedTeacher]:
-    """Load pipelines, and keep them for the next shard of the process.
-
-    Raises:
-        InputError: For a pipeline without the component.
-    """
+    """Load pipelines that have the component, and keep them for the next shard of the process."""
     key = teachers, gpu_id, dtype, component
     if key not in _loaded:
         _loaded.clear()  # before others are in memory
@@ -109,14 +104,11 @@ def teach_shard(
 ) -> tuple[bytes | None, ShardReport]:
     """Compute the scores of a shard; return the content of its file, with the docs without errors.
 
+    It is None if there is no doc with a token. In the report, empty texts count as blank lines. An
+    error of the machine is raised: OSError, MemoryError, and errors of a GPU.
+
     Args:
         teachers_of: The teachers of some files, which are in shards of their own.
-
-    Returns:
-        None if there is no doc with a token; of the report, empty texts count as blank lines.
-
-    Raises:
-        OSError: For an error of the machine; also MemoryError, and errors of a GPU.
     """
     names = teachers_of.get(shard.items[0].file, teachers)
     loaded = load_teachers(tuple(names), gpu_id, settings.dtype, component)

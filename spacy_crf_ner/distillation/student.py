@@ -20,15 +20,11 @@ COPY = "spacy.copy_from_base_model.v1"
 
 
 def load_student(config: str | Path) -> Language:
-    """Build the pipeline of a config.
+    """Build the pipeline of a config, which may be a shipped one, by its name.
 
-    Args:
-        config: A path, or the name of a shipped config.
-
-    Raises:
-        InputError: If there is no such file, and for a pipeline without a `crf_ner`, or several,
-            for a sourced component, for a tokenizer that is changed in `[initialize]`, and for a
-            training that ends after some epochs, or never.
+    Raises InputError if there is no such file, and for a pipeline without a `crf_ner`, or several,
+    for a sourced component, for a tokenizer that is changed in `[initialize]`, and for a training
+    that ends after some epochs, or never.
     """
     path = Path(config) if Path(config).is_file() else bundled_config(str(config))
     if not path.is_file():
@@ -86,7 +82,7 @@ def student_config(
     """Return the complete config that trains the student on what its teachers say.
 
     Args:
-        labels: Unless the config has them.
+        labels: Those to predict, unless the config has them.
         train: The folder of the teachers' scores.
         dev: A .spacy file.
         **reader: Settings of `spacy-crf-ner.DistillCorpus.v1`.
