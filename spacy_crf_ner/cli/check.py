@@ -115,11 +115,7 @@ def check(
 
 
 def _overview(s: "checking.Statistics", overlapping: bool) -> dict[str, str]:
-    """Format the counts of a part, except those of labels, by row name.
-
-    Args:
-        overlapping: Whether entities may overlap.
-    """
+    """Format the counts of a part, except those of labels, by row name."""
     from .. import check as checking
 
     rows = {

@@ -16,13 +16,8 @@ if TYPE_CHECKING:
 def read_examples(nlp: "Language", corpus: Path, component: str | None = None) -> "list[Example]":
     """Read gold docs, each with an unannotated predicted doc, as `spacy train` does.
 
-    Args:
-        corpus: A corpus in any format of `convert`.
-        component: The `crf_ner` component; None for the only one, if any.
-
-    Raises:
-        InputError: If no label of the corpus is one of the pipeline.
-        CorpusError: For a corpus that cannot be read.
+    The corpus can be in any format of `convert`. Raises InputError if no label of it is one of the
+    pipeline.
     """
     from spacy.training import Corpus
 
@@ -53,9 +48,7 @@ def predict_corpus(
 ) -> "tuple[Language, list[Example]]":
     """Load a pipeline and annotate the docs of a corpus that has gold entities.
 
-    Args:
-        component: The name of the `crf_ner` component, if the pipeline has it; else it is the only
-            one.
+    The component is ignored if the pipeline does not have it: then it is the only one, if any.
     """
     from .. import evaluation
     from ..pipeline.load import load

@@ -41,11 +41,9 @@ def leave_out_torch() -> None:
 
 
 def leave_out_torch_if_exported(model: str, dtype: str | None = None) -> None:
-    """Do so if a pipeline is exported, and has nothing that needs torch or another package.
+    """Do so if a pipeline, in a folder, is exported, and has nothing that needs another package.
 
-    Args:
-        model: Its folder; one in a package may need torch.
-        dtype: None for the one saved with the pipeline; any other may need torch.
+    One in a package may need torch, as may any dtype other than None, the saved one.
     """
     try:
         config = Path(model, "config.cfg").read_text("utf-8")
