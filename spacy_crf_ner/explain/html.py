@@ -14,14 +14,7 @@ MAX_LETTERS = 24  # in a name; the tooltip has all of it
 
 
 def trellis_page(explanation: dict[str, Any]) -> str:
-    """Draw the trellis of a text, the path through it, and the best labelings.
-
-    Args:
-        explanation: The result of `explain`.
-
-    Returns:
-        One self-contained page.
-    """
+    """Draw the trellis of an explanation, the path through it, and the best labelings."""
     tokens, tags = [visible(token) for token in explanation["tokens"]], explanation["tags"]
     shown = list(range(len(tags)))
     if len(tags) * len(tokens) > MAX_NODES:

@@ -48,7 +48,7 @@ def explain(
             "label", of all labels. No thresholds apply.
 
     Raises:
-        ValueError: If the pipeline has no such component, or several and none is named; for n below
+        InputError: If the pipeline has no such component, or several and none is named; for n below
             1; and for a label where entities do not overlap, or none where they do.
     """
     name = recognizer_name(nlp, name)
