@@ -36,11 +36,8 @@ def atomic_write(path: Path, folder_by_file: bool = False) -> Iterator[Path]:
     What killed processes of this machine have left is removed.
 
     A folder cannot be replaced in one step: if the process is killed between two renames, the old
-    one is in a folder beside it, `path`.old-*, with the first `NAME_BYTES` of the name.
-
-    Args:
-        path: File or folder.
-        folder_by_file: Whether a file may replace a folder; if not, that is an InputError.
+    one is in a folder beside it, `path`.old-*, with the first `NAME_BYTES` of the name. A file may
+    replace a folder only with `folder_by_file`; otherwise that is an InputError.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a device
         yield path

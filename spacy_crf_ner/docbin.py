@@ -51,12 +51,8 @@ def read_docbin(path: Path, vocab: Vocab) -> tuple[int, Iterator[Doc]]:
     """Open a .spacy file, or all of a folder by name; return the number of docs, and the docs.
 
     spaCy's `Corpus` skips docs without tokens; this function does not. Packed docs stay in memory;
-    each Doc is made when the iterator reaches it.
-
-    Raises:
-        CorpusError: For a folder without .spacy files and, also from the iterator, for a file in
-            another format or a truncated one.
-        OSError: For a missing file.
+    each Doc is made when the iterator reaches it. Raises CorpusError for a folder without .spacy
+    files and, also from the iterator, for a file in another format or a truncated one.
     """
     files = find_docbins(path)
     bins = [_open(file) for file in files]

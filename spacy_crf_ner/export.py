@@ -158,11 +158,7 @@ def _architecture(block: Block) -> str:
 
 
 def _parts(nlp: Language, name: str, block: Block, layer: Layer) -> Iterator[tuple[Block, Layer]]:
-    """Yield the layers whose vectors are side by side, with the blocks of their configs.
-
-    Args:
-        name: The component of the layer.
-    """
+    """Yield the layers whose vectors are side by side, with the blocks of their configs."""
     architecture = _architecture(block)
     if architecture == "spacy-crf-ner.ConcatenateVectors.v1":
         for own, part in zip(block["*"].values(), layer.layers):

@@ -53,8 +53,7 @@ class Spans(NamedTuple):
 class TagMask(NamedTuple):
     """The tags that are allowed at the W tokens from `start` on; all others allow any tag.
 
-    Attributes:
-        allowed: bool (W, C), or (R, W, C) for R disjoint sets of tag sequences.
+    The mask is (W, C), or (R, W, C) for R disjoint sets of tag sequences.
     """
 
     start: int
@@ -63,15 +62,10 @@ class TagMask(NamedTuple):
 
 @dataclass(frozen=True)
 class TagScheme:
-    """The tags that encode entities of some labels.
+    """The tags that encode entities of some labels, in this order.
 
-    Attributes:
-        name: "biluo" (also known as BIOES), "bio" (IOB2) or "io". IO cannot distinguish two
-            adjacent entities of one label from one longer entity.
-        labels: Entity labels, in the order of their tags.
-
-    Raises:
-        InputError: For an unknown name.
+    Its name is "biluo" (also known as BIOES), "bio" (IOB2) or "io". IO cannot distinguish two
+    adjacent entities of one label from one longer entity.
     """
 
     name: str
@@ -189,11 +183,9 @@ class TagScheme:
         return np.fromiter((ids[tag] for tag in biluo), dtype=np.int64, count=len(biluo))
 
     def decode(self, ids: NDArray[np.int64], boundaries: NDArray[np.bool_] | None = None) -> Spans:
-        """Decode the entities, in order, of a legal tag sequence, or of several in a row.
+        """Decode the entities, in order, of a legal tag sequence, or of several in a row, (T,).
 
-        Args:
-            ids: (T,), none of them missing.
-            boundaries: (T,) True at tokens that cannot continue an entity; None for none.
+        Boundaries, (T,), are True at tokens that cannot continue an entity; None for none.
         """
         inside = ids != TAG_OUTSIDE
         # joined[t]: tokens t - 1 and t are in one entity.
