@@ -44,13 +44,11 @@ def check(
 ) -> Report:
     """Find mistakes in a corpus before training; raise InputError for an unknown scheme.
 
-    Docs have gold entities; they are read once and not stored. Findings have at most `max_examples`
-    places, and errors come first.
+    Docs have gold entities; they are read once and not stored. The findings, errors first, have at
+    most `max_examples` places each.
     """
     if settings.scheme not in SCHEMES:
         raise InputError(f"scheme: expected one of {sorted(SCHEMES)}, got {settings.scheme!r}.")
-    if max_examples < 0:
-        raise InputError(f"max_examples: expected 0 or more, got {max_examples}.")
     parts = {"train": train} if dev is None else {"train": train, "dev": dev}
     statistics = {part: Statistics() for part in parts}
     incorrect: IncorrectSpans = {}
