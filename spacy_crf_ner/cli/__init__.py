@@ -24,7 +24,6 @@ from .export import export
 from .info import info
 from .init_config import init_config
 from .monitor import monitor
-from .options import CONFIG_OVERRIDES
 from .predict import predict
 from .redact import redact
 from .report import report
@@ -41,7 +40,8 @@ PANELS = {
     "Evaluation": (report, visualize, explain, calibrate, monitor),
     "Deployment": (export, info),
 }
-WITH_CONFIG_OVERRIDES = (train_distributed,)
+# For options with a dot, such as --paths.train, which are settings of the config.
+CONFIG_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 class Commands(TyperGroup):
@@ -112,7 +112,7 @@ def commands(
 
 for panel, functions in PANELS.items():
     for function in functions:
-        settings = CONFIG_OVERRIDES if function in WITH_CONFIG_OVERRIDES else None
+        settings = CONFIG_OVERRIDES if function is train_distributed else None
         app.command(rich_help_panel=panel, context_settings=settings)(function)
 
 

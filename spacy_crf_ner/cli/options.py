@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from click import UsageError
 
 from ..input_error import InputError
 
@@ -92,18 +91,6 @@ TeacherDtype = Annotated[
 ]
 
 
-# For options with a dot, such as --paths.train, which are settings of the config.
-CONFIG_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
-ConfigFile = Annotated[
-    Path,
-    typer.Argument(metavar="CONFIG", exists=True, dir_okay=False, help="Config for `spacy train`."),
-]
-Code = Annotated[
-    Path | None,
-    typer.Option("--code", "-c", exists=True, dir_okay=False, help="Python file to import first."),
-]
-
-
 @contextmanager
 def resumable(resume: bool, restart: bool) -> Iterator[None]:
     """Run in shards: refuse both options together, and explain how an interrupted run continues."""
@@ -127,15 +114,3 @@ def numbers(option: str, text: str) -> list[int]:
         return [int(number) for number in text.split(",")]
     except ValueError as error:
         raise InputError(f"{option}: expected numbers such as 0,1,2, got {text!r}.") from error
-
-
-def config_overrides(arguments: list[str]) -> dict[str, Any]:
-    """Read options such as --paths.train, which override settings of a config."""
-    from spacy.cli._util import parse_config_overrides
-
-    try:
-        return parse_config_overrides(arguments)
-    except UsageError as error:  # which newer versions of typer do not print
-        raise InputError(
-            f"{error.format_message()} Settings of the config have a dot, such as --paths.train."
-        ) from error

@@ -41,7 +41,7 @@ def leave_out_torch() -> None:
 
 
 def leave_out_torch_if_exported(model: str, dtype: str | None = None) -> None:
-    """Do so if a pipeline, in a folder, is exported, and has nothing that needs another package.
+    """Call `leave_out_torch` if a pipeline, in a folder, is exported and needs no other package.
 
     One in a package may need torch, as may any dtype other than None, the saved one.
     """

@@ -4,13 +4,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from click import UsageError
 
-from .options import Code, ConfigFile, Resume, config_overrides
+from ..input_error import InputError
+from .options import Resume
 
 
 def train_distributed(
     context: typer.Context,
-    config: ConfigFile,
+    config: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CONFIG", exists=True, dir_okay=False, help="Config for `spacy train`."
+        ),
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of the trained pipelines.")
     ] = None,
@@ -19,7 +26,12 @@ def train_distributed(
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Minutes that a process waits for another one.")
     ] = 30,
-    code: Code = None,
+    code: Annotated[
+        Path | None,
+        typer.Option(
+            "--code", "-c", exists=True, dir_okay=False, help="Python file to import first."
+        ),
+    ] = None,
 ) -> None:
     """Train a pipeline on several GPUs or machines.
 
@@ -32,14 +44,19 @@ def train_distributed(
       torchrun --nproc-per-node 4 -m spacy_crf_ner train-distributed config.cfg \\
           --output training --gpu --paths.train train.spacy --paths.dev dev.spacy
     """
-    from spacy.cli._util import show_validation_error
+    from spacy.cli._util import parse_config_overrides, show_validation_error
     from spacy.util import import_file
 
     from ..training.config_file import check_corpora, read_config
     from ..training.distributed.loop import train
     from ..training.distributed.process_group import RankError
 
-    overrides = config_overrides(context.args)
+    try:
+        overrides = parse_config_overrides(context.args)
+    except UsageError as error:  # which newer versions of typer do not print
+        raise InputError(
+            f"{error.format_message()} Settings of the config have a dot, such as --paths.train."
+        ) from error
     if code is not None:
         import_file("python_code", code)
     try:
