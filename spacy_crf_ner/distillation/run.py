@@ -30,19 +30,11 @@ from ..training.teacher_shard import SUFFIX as SHARD_SUFFIX
 from ..training.teacher_shard import as_example
 from .agreement import write_held_out
 from .folds import FoldTeachers
-from .shards import (
-    DOC_CHARACTERS,
-    SHARD_SIZE,
-    LoadedTeacher,
-    forget_teachers,
-    load_in_worker,
-    teach_shard,
-)
+from .shards import LoadedTeacher, forget_teachers, load_in_worker, teach_shard
 from .student import check_teachers, load_student, student_config
 
-DEFAULTS = Settings(
-    format="spacy", shard_size=SHARD_SIZE, max_characters=DOC_CHARACTERS, dtype="fp32"
-)
+# The reader has several shards in memory, and a longer text is cut into several docs.
+DEFAULTS = Settings(format="spacy", shard_size=500, max_characters=10_000, dtype="fp32")
 
 
 def distill(

@@ -25,10 +25,6 @@ from ..pipeline.queries import teacher_scores
 from ..training import teacher_shard
 from ..training.teacher_shard import TeacherShard, as_example, checksum
 
-# Characters of a doc to train on: a longer text is cut into several docs.
-DOC_CHARACTERS = 10_000
-SHARD_SIZE = 500  # documents; the reader has several shards in memory
-
 
 class LoadedTeacher:
     """A teacher pipeline, up to its component."""

@@ -13,7 +13,7 @@ from spacy.tokens import Doc
 
 from ..extras import required
 from ..input_error import InputError
-from .words import CHAR_ROWS, N_HASHES, WordEmbeddingConfig, Words, distinct_words
+from .words import CHAR_ROWS, WordEmbeddingConfig, Words, distinct_words
 
 with required("train"):
     import torch
@@ -225,6 +225,6 @@ def _hash_table(rows: int, width: int) -> nn.EmbeddingBag | None:
     if not width:
         return None
     table = nn.EmbeddingBag(rows, width, mode="sum")
-    bound = sqrt(3 / (N_HASHES * width))
+    bound = sqrt(3 / (4 * width))
     nn.init.uniform_(table.weight, -bound, bound)
     return table

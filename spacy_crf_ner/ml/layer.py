@@ -121,17 +121,16 @@ class Graph:
     def vectors(self, layer: Vectors) -> Tensor:
         """Compute the token vectors of a layer: (N, nO)."""
         in_graph: InGraph | None = layer.attrs.get(VECTORS)
-        return self._run_foreign(layer) if in_graph is None else in_graph(self, layer)
+        if in_graph is not None:
+            return in_graph(self, layer)
+        docs = [*self.docs] if has_listener(layer) else self.docs_to_read
+        return self.add(layer, *layer(docs, self.is_train))
 
     def run(self, layer: Model[Any, Any], *inputs: Any) -> Any:
         """Run the module of a layer on tensors of its device, and other arguments."""
         shim = shim_of(layer)
         self._shims[shim.id] = shim
         return shim.begin_update(inputs) if self.is_train else shim.predict(inputs)
-
-    def _run_foreign(self, layer: Vectors) -> Tensor:
-        docs = [*self.docs] if has_listener(layer) else self.docs_to_read
-        return self.add(layer, *layer(docs, self.is_train))
 
     def add(self, layer: Any, Y: list[Floats2d], backprop: Callable[..., Any]) -> Tensor:
         """Add the token vectors of a layer that thinc has run, and the callback: (N, width)."""

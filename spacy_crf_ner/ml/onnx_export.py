@@ -13,7 +13,6 @@ from .onnx_session import Session
 from .torch_internals import has_int8
 
 MAX_BYTES = 2**31  # of a network in ONNX
-MAX_DIFFERENCE = 1e-3  # of the outputs of a network in ONNX, to those of torch
 
 
 def has_onnx() -> bool:

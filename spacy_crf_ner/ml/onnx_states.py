@@ -17,11 +17,13 @@ from .bilstm_crf import BiLSTMCRF, read_padded
 from .char_embed import CharCNN, CharLSTM, WordEmbedding
 from .dtype import sharing_copy
 from .layer import shim_of
-from .onnx_export import MAX_DIFFERENCE, to_onnx
+from .onnx_export import to_onnx
 from .onnx_session import Session
 from .transformer.model import TransformerEncoder, TransformerShim
 from .transformer.quantize import Positional
 from .transformer.slow_tokenizer import SlowTokenizer
+
+MAX_DIFFERENCE = 1e-3  # of the outputs of a network in ONNX, to those of torch
 
 State = dict[str, Any]
 

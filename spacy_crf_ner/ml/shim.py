@@ -200,7 +200,7 @@ class TorchShim(Shim):
 
     @contextmanager
     def use_params(self, params: dict[Any, Any]) -> Iterator[None]:
-        """Use other weights, by the keys of an optimizer, temporarily, such as its averages."""
+        """Use other weights temporarily, such as the averages of an optimizer, by its keys."""
         own = [
             (weights, weights.data, params.get((self.id, name)))
             for name, weights in self.parameters.items()

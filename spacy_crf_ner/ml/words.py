@@ -27,7 +27,6 @@ MAX_CHARS = 50
 CHAR_ROWS = 1024
 # Characters, norms and shapes are hashed with different seeds.
 CHAR_SEED, NORM_SEED, SHAPE_SEED = 7, 8, 9
-N_HASHES = 4
 
 IDs = NDArray[np.uint64]
 

@@ -78,14 +78,9 @@ def word_without_marks(word: str) -> str:
     return inner or word
 
 
-def has_marks(doc: Doc) -> bool:
-    """Whether a word of a doc has such marks, beside something visible."""
-    return SOME in _kinds_of(doc.to_array(SHAPE), doc.vocab.strings)
-
-
 def without_marks(doc: Doc) -> Doc:
-    """Return a doc whose words have no marks: itself, or a copy, with the attributes of tokens."""
-    if not has_marks(doc):
+    """Return a doc without marks beside visible characters: itself, or a copy with attributes."""
+    if SOME not in _kinds_of(doc.to_array(SHAPE), doc.vocab.strings):
         return doc
     words = [word_without_marks(token.text) for token in doc]
     spaces = [bool(token.whitespace_) for token in doc]
