@@ -36,7 +36,7 @@ def recognizer_name_or_none(nlp: Language, name: str | None = None) -> str | Non
 
 
 def recognizer_name(nlp: Language, name: str | None = None) -> str:
-    """Return the name of the component; as above, and InputError if there is none."""
+    """Return the name of the component, as `recognizer_name_or_none`; InputError without one."""
     found = recognizer_name_or_none(nlp, name)
     if found is None:
         raise InputError(
@@ -47,7 +47,7 @@ def recognizer_name(nlp: Language, name: str | None = None) -> str:
 
 
 def recognizer(nlp: Language, name: str | None = None) -> CRFEntityRecognizer:
-    """Return the component; InputError as above."""
+    """Return the component; raises InputError as `recognizer_name`."""
     return cast(CRFEntityRecognizer, nlp.get_pipe(recognizer_name(nlp, name)))
 
 

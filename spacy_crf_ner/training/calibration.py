@@ -143,7 +143,7 @@ def _fit(
                 pipe.fit_platt_scaling(read)
         problems = list(dict.fromkeys(f"{each.message}" for each in caught))
         if pipe.calibrated_on != found.get("calibrated_on"):
-            _tell(name, pipe.calibrated_on or 0)
+            _log_entities(name, pipe.calibrated_on or 0)
         # The same weights may be saved again after the first time: then with the warnings.
         last = "" if is_first else digest, {each: getattr(pipe, each) for each in FITS}
     except InputError as problem:  # a training that diverged is saved too
@@ -153,9 +153,9 @@ def _fit(
     return last
 
 
-def _tell(name: str, entities: int) -> None:
-    told = f"[{name}] Confidences are calibrated on {entities} entities of the dev corpus."
+def _log_entities(name: str, entities: int) -> None:
+    message = f"[{name}] Confidences are calibrated on {entities} entities of the dev corpus."
     if entities < FEW:
-        logger.warning(f"{told} {FEW} or more are better: see `calibrate --folds`.")
+        logger.warning(f"{message} {FEW} or more are better: see `calibrate --folds`.")
     else:
-        logger.info(told)
+        logger.info(message)
