@@ -158,7 +158,7 @@ def convert(
       inline        [Tim Cook](PERSON) visited [Hanoi](GPE).     one sentence per
                     line; or <PERSON>Tim Cook</PERSON>
       conll         Hanoi NNP B-GPE     one token per line, a blank line after
-                    a sentence, any number of columns, separated by tabs or spaces;
+                    a sentence; any number of columns with tabs or spaces between;
                     tags in IOB1, IOB2 (BIO), BILUO, BIOES, BMES, or labels alone;
                     also spaCy's .iob: Hanoi|NNP|B-GPE
       table         sentence,word,tag     CSV or .xlsx with a token in each row;
