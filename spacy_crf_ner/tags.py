@@ -27,7 +27,7 @@ OPENS = {"O", "B", "U"}
 TAG_OUTSIDE = 0  # the id of the tag "O"
 TAG_MISSING = -1  # instead of a tag id: no annotation
 
-SpanOffsets = tuple[int, int, str]
+SpanOffsets = tuple[int, int, str]  # first token, last token + 1, label
 
 
 class Constraints(NamedTuple):

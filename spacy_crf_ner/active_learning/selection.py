@@ -45,18 +45,14 @@ class Unit:
 
 
 class Selection:
-    """The units with the highest scores, and a random sample of the others.
+    """The n units with the highest scores, and a random sample, `aside`, of the others.
 
     The result is the same as if all units were sorted: it does not depend on the order in which
     they are added, or on the division of a corpus into parts whose selections are added. At most
     `max_per_surface` units (0 for no limit) have the same surface, so that similar ones are not all
     chosen; this is a matroid, for which dropping the worst unit that breaks a limit is optimal.
-    Units with the same id are expected to have the same surface; "duplicates" counts those that
+    Units with the same id are expected to have the same surface; `duplicates` counts those that
     were not added because an equal one is known.
-
-    Args:
-        n: The number of units with high scores.
-        aside: The size of the random sample.
     """
 
     def __init__(self, n: int, aside: int = 0, max_per_surface: int = 0, seed: int = 0) -> None:
@@ -124,10 +120,8 @@ def within_budget(units: Iterable[Unit], budget: int) -> list[Unit]:
 def until_enough(units: Iterable[Unit], enough: int, most: int) -> list[Unit]:
     """Return the first units, until they have enough tokens together, but not too many.
 
-    Args:
-        enough: Number of tokens. The last unit may exceed it: without this one, or with shorter
-            ones in its place, long texts would be rarer than among all units (Wald's equation).
-        most: Number of tokens that is never exceeded.
+    The last unit may exceed `enough`: without this one, or with shorter ones in its place, long
+    texts would be rarer than among all units (Wald's equation). `most` is never exceeded.
     """
     chosen: list[Unit] = []
     tokens = 0

@@ -51,21 +51,17 @@ class CorpusDoc(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """All problems of one kind.
+    """All problems of one kind, and what to do.
 
-    Attributes:
-        severity: "error": training fails, or training or scores are wrong; "warning": probably a
-            mistake; "note": for information.
-        kind: Identifier, a key of MESSAGES.
-        counts: Number of places by part, or in "all" for kinds that are counted over both parts.
-        places: The first places, or the most frequent texts.
+    In an "error", training fails, or training or scores are wrong; a "warning" is probably a
+    mistake; a "note" is for information.
     """
 
     severity: str
-    kind: str
+    kind: str  # a key of MESSAGES
     found: str
-    counts: dict[str, int]
-    places: list[Place]
+    counts: dict[str, int]  # of places by part, or in "all" for kinds counted over both parts
+    places: list[Place]  # the first ones, or the most frequent texts
     fix: str
 
 

@@ -118,14 +118,10 @@ def compare(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Add a "comparison" with another, newer model to the results of `evaluate`.
+    """Add a "comparison" with another, newer model to the results of `evaluate` for an old one.
 
     It has the newer "model", its results as "other", and the "difference" from `paired_bootstrap`.
-    Raises InputError if the gold docs of the two differ.
-
-    Args:
-        results: The result of `evaluate` for the old model, and `other` that for the new one.
-        examples: The examples that the old model has annotated.
+    Each model has annotated its examples. Raises InputError if the gold docs of the two differ.
     """
     docs = collect_entities(examples, results["entities_key"])
     others = collect_entities(other_examples, other["entities_key"])

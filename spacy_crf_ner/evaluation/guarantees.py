@@ -102,9 +102,8 @@ def store(
 ) -> None:
     """Store guarantees in a component, bound to its weights, its settings and what comes before it.
 
-    Args:
-        kept: The values of `guarantees` for each kind.
-        reference: The result of `monitoring.describe` for the docs that they were fitted to.
+    They are the values of `guarantees` by kind. The reference is what `monitoring.describe` returns
+    for the docs that they were fitted to.
     """
     pipe = recognizer(nlp, name)
     pipe.cfg["guarantees"] = {

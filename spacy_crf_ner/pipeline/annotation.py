@@ -19,17 +19,11 @@ SPANS_KEY = "sc"
 
 
 class Prediction(NamedTuple):
-    """The prediction for one doc.
+    """The prediction for one doc."""
 
-    Attributes:
-        spans: First token, last token + 1 and label of each entity of `doc.ents`, in order.
-        confidences: The probability of each; empty if not requested.
-        candidates: Spans that may overlap, each with its probability, for `doc.spans`.
-    """
-
-    spans: list[SpanOffsets]
-    confidences: list[float]
-    candidates: list[tuple[SpanOffsets, float]]
+    spans: list[SpanOffsets]  # of the entities of `doc.ents`, in order
+    confidences: list[float]  # their probabilities; empty if not requested
+    candidates: list[tuple[SpanOffsets, float]]  # that may overlap, for `doc.spans`
 
 
 def add_confidence_extension() -> None:

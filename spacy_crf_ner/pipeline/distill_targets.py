@@ -86,17 +86,13 @@ class Teacher:
 class DistillTarget(NamedTuple):
     """What the teachers of a doc say, and how much it counts.
 
-    Attributes:
-        teachers: Of one kind each for all docs of a corpus; one object for all docs of a teacher.
-        emissions: Scores of the tags at the predicted tokens, by each teacher: (T, C).
-        weight: Of the divergence from the teachers; the weight of the gold entities is 1 - weight.
-        temperature: Divides the scores of the teachers and of the student.
+    Teachers are of one kind each for all docs of a corpus; one object stands for all docs of one.
     """
 
     teachers: Sequence[Teacher]
-    emissions: Sequence[NDArray[np.float32]]
-    weight: float
-    temperature: float
+    emissions: Sequence[NDArray[np.float32]]  # (T, C), by each teacher
+    weight: float  # of the divergence from the teachers; that of the gold entities is 1 - weight
+    temperature: float  # divides the scores of the teachers and of the student
 
 
 def distill_targets(examples: Sequence[Example], name: str) -> list[DistillTarget]:

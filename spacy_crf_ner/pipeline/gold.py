@@ -53,7 +53,8 @@ def collect_labels(
     """Return the labels of all examples, sorted; check that their entities can be learned.
 
     Warns about entities and negative spans that do not align with the predicted tokens. Raises
-    InputError for an entity that begins or ends with whitespace, or whose label begins with "!".
+    InputError for an entity that begins or ends with whitespace, without a label, or whose label
+    begins with "!".
     """
     labels: set[str] = set()
     kinds = {

@@ -26,16 +26,13 @@ IOB_MISSING, IOB_INSIDE, IOB_OUTSIDE, IOB_BEGIN = range(4)
 class DecodingConstraints:
     """Constraints on decoding the docs of a batch.
 
-    Attributes:
-        allowed: (N, C) bool, the tags that are allowed at the tokens; None for all.
-        boundaries: (N,) bool, tokens that cannot continue an entity: sentence starts, first tokens,
-            and those that begin preset entities or follow them.
-        preset: (N,) bool, tokens whose annotation is kept, not predicted.
+    Boundaries are sentence starts, first tokens, and tokens that begin preset entities or follow
+    them.
     """
 
-    allowed: NDArray[np.bool_] | None
-    boundaries: NDArray[np.bool_]
-    preset: NDArray[np.bool_]
+    allowed: NDArray[np.bool_] | None  # (N, C), tags that are allowed at the tokens; None for all
+    boundaries: NDArray[np.bool_]  # (N,), tokens that cannot continue an entity
+    preset: NDArray[np.bool_]  # (N,), tokens whose annotation is kept, not predicted
 
 
 def _one_chain(doc: Doc) -> list[Preset]:

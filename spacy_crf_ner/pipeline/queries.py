@@ -273,7 +273,7 @@ def transitions(pipe: CRFEntityRecognizer) -> Transitions:
     """Copy the transition scores of the model, not divided by the temperature.
 
     Raises:
-        ValueError: If the model has no weights yet, or its tags do not match the labels.
+        InputError: If the model has no weights yet, or its tags do not match the labels.
     """
     tags = pipe.encoding.tags
     scores, start, end, legal = pipe.encoding.transitions(pipe.potentials([]))

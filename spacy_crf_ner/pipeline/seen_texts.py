@@ -36,16 +36,11 @@ _SYMBOLS = re.compile(r"\W+")
 
 
 class Known(NamedTuple):
-    """What a component knows of the texts that it has seen, as hashes of their sentences.
+    """What a component knows of the texts that it has seen, as hashes of their sentences."""
 
-    Attributes:
-        is_complete: Whether they are all that it was trained on.
-        dev: Those that it was evaluated on before an update, or before it was saved.
-    """
-
-    is_complete: bool
+    is_complete: bool  # whether they are all that it was trained on
     train: set[int]
-    dev: set[int]
+    dev: set[int]  # those that it was evaluated on before an update, or before it was saved
 
 
 class SeenTexts:

@@ -24,13 +24,10 @@ def check_report(out: Path) -> None:
 
 
 def write_report(results: dict[str, Any], out: Path) -> list[Path]:
-    """Write results as report.json, report.md and report.html, when all three are complete.
+    """Write the results of `evaluate` or `compare` as report.json, report.md and report.html.
 
-    An existing report is replaced. Raises InputError if the report cannot be written, or the extra
-    `report` is missing.
-
-    Args:
-        results: The result of `evaluation.evaluate` or `evaluation.compare`.
+    An earlier report is replaced when all three are complete. Raises InputError if the report
+    cannot be written, or the extra `report` is missing.
     """
     check_report(out)
     texts = {

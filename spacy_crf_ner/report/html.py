@@ -113,9 +113,8 @@ def comparison_page(examples: Iterable[Example], title: str, key: str | None = N
 def review_page(findings: Sequence[dict[str, Any]], title: str, summary: str, method: str) -> str:
     """Render gold annotation that is probably wrong, in this order, as one self-contained page.
 
-    Args:
-        findings: Errors as `error_analysis.errors` lists them, each with "gold_probability",
-            "log_odds" and "support".
+    Findings are errors as `error_analysis.errors` lists them, each with "gold_probability",
+    "log_odds" and "support".
     """
     told = [{**each, "confidence": None, "note": _odds(each)} for each in findings]
     listed = _error_list(told, sorted({each["kind"] for each in told[:MAX_ERRORS]}))

@@ -20,14 +20,10 @@ _ENVIRONMENT = Environment(
 
 
 def render(template: str, script: str = "", **values: Any) -> str:
-    """Render a page that extends `base.html.j2`.
+    """Render a page that extends `base.html.j2`, with a script from a file, if any.
 
-    Args:
-        script: Name of the file with its JavaScript, if any.
-        **values: The variables of the template. Strings are escaped; `Markup` is not.
-
-    Returns:
-        The page. Its content security policy allows only this script, and no downloads.
+    Strings among the values are escaped; `Markup` is not. The content security policy of the page
+    allows only this script, and no downloads.
     """
     text = _ENVIRONMENT.get_template(script).render() if script else ""
     digest = b64encode(sha256(text.encode()).digest()).decode()

@@ -121,11 +121,6 @@ def train_held_out(
 
     Raises InputError if the pipeline has no such component, or a frozen one; for fewer different
     texts than folds; and for a config whose corpora have no path.
-
-    Args:
-        nlp: The trained pipeline, with its config.
-        examples: Examples of its training docs.
-        name: Its `crf_ner` component; None for the only one.
     """
     name = recognizer_name(nlp, name)
     check_not_frozen(nlp, name)

@@ -160,9 +160,7 @@ class GroupedAdam(Optimizer):
     ) -> Any:
         """Update weights in place, and set their gradient to zero; return both.
 
-        Args:
-            key: The id of the layer, and the name of the weights in it.
-            lr_scale: Multiplies the learning rate.
+        The key is the id of the layer, and the name of the weights in it.
         """
         self._warm_up_at_once(key)
         with self._factors_of(key) as factor:

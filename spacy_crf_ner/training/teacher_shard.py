@@ -27,19 +27,12 @@ SCORES = ("transitions", "start", "end")
 
 
 class TeacherShard(NamedTuple):
-    """Docs with a token, and the scores of their teachers.
+    """B docs with a token, and the scores of their teachers."""
 
-    Attributes:
-        docs: B gold docs; their entities may be missing.
-        checksums: Checksums of the tokens that the teachers read, for each doc.
-        teachers: What their scores have in common.
-        emissions: The scores of the tags, (T, C) for each teacher of each doc.
-    """
-
-    docs: list[Doc]
-    checksums: list[int]
-    teachers: list[Teacher]
-    emissions: list[list[NDArray[np.float32]]]
+    docs: list[Doc]  # gold docs; their entities may be missing
+    checksums: list[int]  # of the tokens that the teachers read
+    teachers: list[Teacher]  # what their scores have in common
+    emissions: list[list[NDArray[np.float32]]]  # (T, C) for each teacher of each doc
 
 
 def as_example(nlp: Language, gold: Doc) -> Example:

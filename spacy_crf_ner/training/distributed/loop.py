@@ -77,14 +77,11 @@ def train(
 
 
 class Trainer:
-    """Train an initialized pipeline in one rank.
+    """Train an initialized pipeline in one rank, from a state or from the start.
 
     A training that resumes goes through the steps that are done again, with empty batches and the
-    scores that are known: so schedules, patience and numbers of steps continue.
-
-    Args:
-        output: Folder of the checkpoints; None to write none.
-        state: Training state to continue from; None to start.
+    scores that are known: so schedules, patience and numbers of steps continue. Without an output
+    folder, no checkpoints are written.
     """
 
     def __init__(

@@ -77,10 +77,7 @@ def join(gpu: bool = False, timeout: float = TIMEOUT) -> ProcessGroup:
 
     With `gpu`, each uses the GPU whose number is LOCAL_RANK, which torchrun sets; or the only one,
     if CUDA_VISIBLE_DEVICES hides the others and LOCAL_WORLD_SIZE is not over 1. Raises InputError
-    if no GPU can be used, or a machine has fewer than processes.
-
-    Args:
-        timeout: Minutes that a rank waits for another one.
+    if no GPU can be used, or a machine has fewer than processes. The timeout is in minutes.
     """
     available = torch.cuda.device_count() if gpu else 0
     # Slurm, for example, can show each process its own GPU alone, which then has the number 0.
