@@ -36,20 +36,35 @@ def evaluate(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Measure predicted entities against gold ones; return plain JSON.
-
-    "left_out" entities are predicted where gold annotation is missing; no score counts them.
-    Overlapping entities have the strict scores alone, and a "nesting". What needs confidences,
-    candidates or a `crf_ner` component is None without them.
+    """Measure predicted entities against gold ones.
 
     Args:
-        examples: Examples whose `predicted` docs the pipeline has annotated.
+        examples: Examples whose `predicted` docs a component that sets `doc.ents` has annotated.
         model: Name of the pipeline, for a heading, as `data` is that of the corpus.
         nlp: The pipeline that annotated them. If it has a `crf_ner` component, the result has its
             transitions, and the probabilities of the entities that it missed. If entities of the
             component overlap, they are those in `doc.spans`. None for none of that.
         component: The name of that component; None for the only one.
         training: The result of `read_training_log`.
+
+    Returns:
+        Plain JSON:
+        - "model", "data", "docs", "tokens": Names, and the size of the gold docs.
+        - "entities_key": The key of overlapping entities in `doc.spans`, or None.
+        - "gold", "predicted", "left_out": Numbers of entities. Entities predicted where gold
+            annotation is missing are left out of all scores.
+        - "matching": Precision, recall and F1 under four rules, from `score_matchings`; for
+            overlapping entities under the strict one alone, from `score_strictly`.
+        - "nesting": The result of `nesting` for overlapping entities, or None.
+        - "intervals": Intervals of the strict scores, from `confidence_intervals`.
+        - "confusion": Gold against predicted labels, missed and spurious, from `confusion`.
+        - "errors": The mistakes, the most confident first, from `errors`.
+        - "calibration": How the confidences are calibrated, in words; None without the component.
+        - "reliability", "thresholds": The results of `reliability` and `precision_at`; None if no
+            entity has a confidence.
+        - "coverage": The result of `coverage`; None without candidates and guarantees, and for
+            overlapping entities.
+        - "transitions": Those of the component, or None. "training": As given. "comparison": None.
 
     Raises:
         InputError: If there are no examples, if no component has annotated the docs, if a predicted
@@ -101,7 +116,11 @@ def evaluate(
 
 
 def check_gold(examples: Sequence[Example], data: str, key: str | None = None) -> None:
-    """Raise InputError if no example has a gold entity, in `doc.ents` or in `doc.spans[key]`."""
+    """Raise InputError if no example has a gold entity.
+
+    Args:
+        key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
+    """
     if not any(gold_entities(eg.reference, key) for eg in examples):
         raise InputError(
             f"{data}: expected docs with gold entities, got {len(examples)} without. Use a corpus "

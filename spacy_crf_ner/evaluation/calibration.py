@@ -44,9 +44,6 @@ def calibrate(
     guarantee, a random half of the examples serves that, and all else is fitted to the other half.
     Those of texts that the pipeline has seen in its training are left out then, with a warning.
 
-    The result has what was fitted, the `reliability` "uncalibrated", "before" and "after", and the
-    rows of the "guarantees", from `fit_guarantees`.
-
     Args:
         examples: Held-out examples, not used for training.
         name: The component in the pipeline; None for the only one.
@@ -60,6 +57,12 @@ def calibrate(
             `trained_on`, examples of these texts are left out, also without a guarantee.
         folds: Pipelines with the same settings, each with examples that it was not trained on: more
             to fit to, beside the examples.
+
+    Returns:
+        The "temperature", "platt_slope", "platt_intercept" and "platt_ceiling"; how many entities
+        they were fitted to, "calibrated_on"; the "f_score_threshold", None if it was not asked for;
+        the `reliability`, with "precision", "recall" and "f_beta", "uncalibrated", "before" and
+        "after"; and the rows of the "guarantees".
 
     Raises:
         InputError: If the pipeline has no such component, or several and none is named; if
@@ -142,12 +145,19 @@ def _score(nlp: Language, name: str, examples: Iterable[Example]) -> list[Scored
 def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
     """Compare the confidences of predicted entities with their accuracy.
 
-    Entities of other components, without a confidence, are ignored. The "ece" is the expected
-    calibration error in 15 bins of equal width: the sum over bins of their share of the entities
-    times |mean confidence - share correct| (Guo et al. 2017, ICML, equation 3). "ece_by_chance" is
-    what it is on average if each confidence is the probability of being correct, in the normal
-    approximation. "brier" is the mean of (confidence - correct)^2. All three are None without
-    entities, as the means of an empty bin. Bin i has the confidences above i/15, up to (i+1)/15.
+    Entities of other components, without a confidence, are ignored.
+
+    Returns:
+        - "entities": The number E of entities.
+        - "left_out": The number of other entities, predicted where gold annotation is missing.
+        - "ece": Expected calibration error, in 15 bins of equal width: the sum over bins of their
+            share of E times |mean confidence - share correct|; None for E = 0. Source: Guo et al.
+            (2017), ICML, equation 3.
+        - "ece_by_chance": What it is on average for E entities if each confidence is the
+            probability of being correct, in the normal approximation; None for E = 0.
+        - "brier": The mean of (confidence - correct)^2; None for E = 0.
+        - "bins": The "count", mean "confidence" and share "correct" of each bin, None if it is
+            empty. Bin i has the confidences above i/15, up to (i+1)/15.
     """
     docs = list(docs)
     p, correct = _judged(docs)
@@ -174,7 +184,10 @@ def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
 def precision_at(
     docs: Iterable[DocEntities], thresholds: Sequence[float]
 ) -> list[dict[str, float | None]]:
-    """Compute precision and recall of the entities with each confidence or more; None for 0 / 0."""
+    """Compute precision and recall of the entities with a confidence of at least each "threshold".
+
+    With the number of such "entities"; None for a zero denominator.
+    """
     docs = list(docs)
     p, correct = _judged(docs)
     gold = sum(len(doc.gold) for doc in docs)
