@@ -48,7 +48,7 @@ def predict_corpus(
 ) -> "tuple[Language, list[Example]]":
     """Load a pipeline and annotate the docs of a corpus that has gold entities.
 
-    The component is ignored if the pipeline does not have it: then it is the only one, if any.
+    A component that the pipeline does not have is not an error: then its only one counts, if any.
     """
     from .. import evaluation
     from ..pipeline.load import load

@@ -171,7 +171,7 @@ def _unsort(encoded: Tensor, tokens: Tensor) -> Tensor:
 
 
 class BiLSTMCRF(nn.Module):
-    """A recurrent encoder, an optional dense layer, and a projection from width nI to nO = C tags.
+    """A recurrent encoder of vectors (N, nI), an optional dense layer, and a projection to nO tags.
 
     A `torchcrf.CRF` holds the transition parameters; a softmax decoder has none.
 

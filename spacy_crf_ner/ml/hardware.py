@@ -33,9 +33,10 @@ INSTRUCTIONS = (
 
 
 class Device(NamedTuple):
-    """A device: kind, model and size; and, for each dtype, whether it has it.
+    """A device, by its kind, model and size, and what it computes in.
 
-    Its facts also have "auto" and "training": what is chosen, and why.
+    The facts say for each dtype whether the device has it; "auto" and "training", what is chosen,
+    and why.
     """
 
     name: str

@@ -130,7 +130,7 @@ def _distinct(columns: IDs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def number_characters(texts: Sequence[str]) -> tuple[NDArray[np.int64], IDs]:
-    """Number the distinct characters of words, which have one or more, from 1.
+    """Number the distinct characters of words from 1; no word is empty.
 
     The words are (U, L), 0 after their ends, and the code points of the characters (K,).
     """

@@ -79,7 +79,7 @@ def word_without_marks(word: str) -> str:
 
 
 def without_marks(doc: Doc) -> Doc:
-    """Return a doc without marks beside visible characters: itself, or a copy with attributes."""
+    """Return a doc without marks in its words: itself, or a copy with the attributes of tokens."""
     if SOME not in _kinds_of(doc.to_array(SHAPE), doc.vocab.strings):
         return doc
     words = [word_without_marks(token.text) for token in doc]

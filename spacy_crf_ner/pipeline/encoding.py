@@ -238,8 +238,8 @@ class LabelEncoding(Encoding):
         """Make each chain of each doc a doc with transitions of its own.
 
         The scores are of the 1 + M * (C - 1) tags of the model. The potentials are of B * M docs,
-        all chains of a doc, then those of the next one: emissions (N * M, C), transitions (B * M,
-        C, C), start and end (B * M, C). The callback for their gradient is for docs that share
+        all chains of a doc, then those of the next one: transitions (B * M, C, C), start and end
+        (B * M, C), emissions (N * M, C). The callback for their gradient is for docs that share
         transitions.
         """
         E, lengths, A, start, end = scores

@@ -286,8 +286,8 @@ def teacher_scores(
 ) -> tuple[Teacher, list[NDArray[np.float32]]]:
     """Compute what a student learns from: the scores of the tags, at the fitted temperature.
 
-    They are the scores that all docs share, and those of the tags at the tokens of each doc, (T,
-    C). The components before this one have processed the docs; preset entities are ignored.
+    Some scores are shared by all docs; those of the tags at the tokens are (T, C) for each doc. The
+    components before this one have processed the docs; preset entities are ignored.
     """
     potentials = pipe.potentials(docs)
     E, _, A, start, end = potentials.divided_by(pipe.temperature).astype_of(potentials)

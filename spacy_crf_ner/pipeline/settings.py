@@ -49,9 +49,9 @@ DECODINGS = ("viterbi", "max_expected_f")
 
 
 class Setting(NamedTuple):
-    """Which values a setting may have, also in words; None sets it to `unset`, the default.
+    """Which values a setting may have; None stands for `unset`, the default.
 
-    `is_valid` may fail for values of another type.
+    `is_valid` may fail for values of another type; `expected` describes the valid ones in messages.
     """
 
     is_valid: Callable[[Any], bool]

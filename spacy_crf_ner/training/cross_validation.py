@@ -55,7 +55,7 @@ def train_folds(
     only: Collection[int] | None = None,
     source: Language | None = None,
 ) -> Iterator[tuple[Language, list[int]]]:
-    """Train with a config on all docs but those of a fold; yield it with the indices of the others.
+    """Train a pipeline without each fold; yield it with the indices of the docs of the fold.
 
     Args:
         config: A config for `spacy train`, with readers of the training and the dev corpus that
