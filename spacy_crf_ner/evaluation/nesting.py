@@ -17,7 +17,7 @@ from .matching import DocEntities, overlaps
 def nesting(docs: Sequence[DocEntities], labels: Sequence[str], max_nesting: int) -> dict[str, Any]:
     """Compute the recall of gold entities that overlap another gold entity, and of the others.
 
-    "flat" entities overlap no other one; "overlapping" ones are inside, around or crossing it.
+    "flat" entities overlap no other one; "overlapping" ones are inside, around or crossing one.
     "lost" ones are nested in more levels of their label than the component has (max_nesting), and
     the "ceiling" is the recall if all others are found. A recall is None without gold entities.
     """

@@ -477,7 +477,9 @@ def coverage_threshold(probabilities: NDArray[np.float64], risk: float) -> float
 
 
 def hoeffding_bentkus(mean: float, n: int, risk: float) -> float:
-    """Compute a p-value for the hypothesis that n independent losses, 0 to 1, have a mean > `risk`.
+    """Compute a p-value for the hypothesis that the expected loss is over `risk`.
+
+    The mean is that of n independent losses, each 0 to 1.
 
     Source: Bates et al. (2021), proposition 6: the smaller one of Hoeffding's and Bentkus' bounds.
     """
