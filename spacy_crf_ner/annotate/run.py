@@ -17,6 +17,7 @@ from spacy.util import get_package_path, is_package
 from ..atomic import check_folder_name
 from ..extras import require, versions
 from ..input_error import InputError
+from ..ml.checksummed import file_digest
 from ..pipeline.seen_texts import SEEN_TEXTS
 from .files import UNFINISHED, Location, Source, find_sources, locate
 from .readers import check_text_column
@@ -91,9 +92,8 @@ def make_fingerprint(model: str, sources: list[Source], settings: Settings) -> d
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
-            with path.open("rb") as file:
-                content = hashlib.file_digest(file, "sha256").hexdigest()
-            digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
+            name = path.relative_to(folder).as_posix()
+            digest.update(f"{name} {file_digest(path)}\n".encode())
     return {
         "model": digest.hexdigest(),
         "input": [[each.name, each.kind, each.size, each.modified] for each in sources],
