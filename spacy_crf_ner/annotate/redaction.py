@@ -21,14 +21,6 @@ from .settings import Settings
 from .writers import json_line
 
 
-class Redacted(NamedTuple):
-    """What was written: the number of documents, of replacements by label, and the guarantee."""
-
-    documents: int
-    replaced: Counter[str]
-    guarantee: dict[str, Any]
-
-
 def redact_files(
     model: str,
     inputs: Sequence[str],
@@ -39,7 +31,7 @@ def redact_files(
     component: str | None = None,
     gpu_id: int = -1,
     progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
-) -> Redacted:
+) -> tuple[int, Counter[str], dict[str, Any]]:
     """Write the texts of files to a new .jsonl file, each candidate replaced by its label.
 
     Args:
@@ -47,6 +39,9 @@ def redact_files(
         labels: Labels to replace; None for all.
         component: The `crf_ner` component; None for the only one.
         progress: Passes the documents on.
+
+    Returns:
+        The number of documents, of replacements by label, and the guarantee.
 
     Raises:
         InputError: For a pipeline without a guaranteed recall for these labels, and for a document
@@ -73,7 +68,7 @@ def redact_files(
             file.write(json_line(record))
             counts.update(each.label for each in replaced)
             documents += 1
-    return Redacted(documents, counts, guarantee)
+    return documents, counts, guarantee
 
 
 def _guaranteed_recall(nlp: Language, name: str, labels: Sequence[str] | None) -> dict[str, Any]:
