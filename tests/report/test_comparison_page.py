@@ -65,6 +65,12 @@ def test_comparison_page_escapes_text_and_labels(vocab):
         assert text in page.text
 
 
+def test_comparison_page_loads_nothing_and_runs_nothing(vocab):
+    page = Page(comparison_page([example(vocab, ["a"], [], [])], "Test"))
+    (policy,) = (each["content"] for each in page.all("meta") if "http-equiv" in each)
+    assert policy.startswith("default-src 'none'; ") and "script" not in page.tags
+
+
 def test_comparison_page_without_documents_shows_0_documents():
     assert "0 documents" in comparison_page([], "Empty")
 
