@@ -150,6 +150,68 @@ SHAPES = {
     **OTHERS,
 }
 
+# Files that are easily read wrong: they are read so, or refused.
+LEE = ["[Ann](person) left [Lee](person)"]
+LATE = "x O\n\n" * 300
+N = [*ANN, *["x"] * 300]
+PLACES = ["[Ann](person) [Oslo](place) x"]
+LAYER = "#FORMAT=WebAnno TSV 3.2\n#T_SP=de.x.{}\n\n#Text=Ann left\n1-1\t0-3\tAnn\t{}\t{}\t\n"
+LAYER += "1-2\t4-8\tleft\t{}\t{}\t\n"
+DOUBTFUL = {
+    "header of text and label": Read("text,label\nAnn,person\nleft,O\nLee,person\n", LEE),
+    "header in another language": Read("Wort\tTyp\nAnn\tperson\nleft\tO\nLee\tperson\n", LEE),
+    "header of a type": Read("word,class\nAnn,person\nleft,O\nLee,person\n", LEE),
+    "header with an id": Read("id,Token,Entity Type\n1,Ann,person\n2,left,O\n3,Lee,person\n", LEE),
+    "a label among B_PER": Read(
+        f"Ann B_PER\nLee I_PER\nleft O\n\n{LATE}Oslo LOC\n", ["[Ann Lee](PER) left", *N[1:], TWO[1]]
+    ),
+    "a label among PER-B": Read(f"Ann PER-B\nleft O\n\n{LATE}Oslo LOC\n", [*N, TWO[1]]),
+    "underscore outside": Read("Ann\tperson\nleft\tO\nand\t_\n", ["[Ann](person) left and"]),
+    "labels before a column of O": Read("Ann\tperson\tO\nleft\tO\tO\nLee\tperson\tO\n", LEE),
+    "two columns of labels": Read("Ann\tperson\tO\nOslo\tO\tplace\nx\tO\tO\n", PLACES),
+    "no tag": Read("Ann\tB-PER\nleft\t\n\nOslo\tB-LOC\n", ["nothing but an error"]),
+    "no tag in a table": Read("word,tag\nAnn,B-PER\nleft,\n", ["nothing but an error"]),
+    "key that no cell has": Read(
+        "1\tAnn\t_\tname=B-PER\n2\tleft\t_\t_\n", ANN, options={"tag_column": "4:nam"}
+    ),
+    "key of a cell beside O": Read("1\tAnn\t_\tname=B-PER\n2\tleft\t_\tO\n", ANN),
+    "comment with tabs": Read(
+        "# a\tb\tc\td\n1\tAnn\t_\tname=B-PER\n2\tleft\t_\t_\n",
+        ANN,
+        options={"tag_column": "4:name"},
+    ),
+    "sentences counted in each document": Read(
+        "document,sentence,word,tag\na,1,Ann,B-PER\na,1,left,O\nb,1,Oslo,B-LOC\nb,2,x,O\n",
+        [*TWO, "x"],
+    ),
+    "a flag in one sentence": Read(
+        "Ann\t1\tB-PER\nLee\t0\tI-PER\nleft\t0\tO\n", ["[Ann Lee](PER) left"]
+    ),
+    "table with annotators": Read('text,entities,annotator\nAnn left,"[[0,3,""PER""]]",bob\n', ANN),
+    "table with answers": Read('text,label,answer\nAnn left,"[[0,3,""PER""]]",accept\n', ANN),
+    "elements and brackets": Read(
+        "<PER>Ann</PER> left [Oslo](LOC)\n", ["[Ann](PER) left [Oslo](LOC)"]
+    ),
+    "PubTator without blank lines": Read(
+        "1|t|Ann left\n2|t|Oslo\n2\t0\t4\tOslo\tLOC\n", ["Ann left", "[Oslo](LOC)"]
+    ),
+    "PubTator of another document": Read("1|t|Ann left\n2\t0\t3\tAnn\tPER\n", ["an error"]),
+    "PubTator with two abstracts": Read("1|t|Ann left\n1|a|Oslo\n1|a|Bo\n", ["Ann left Oslo Bo"]),
+    "escaped label of WebAnno": Read(
+        LAYER.format("NamedEntity|identifier|value", "_", r"creative\_work", "_", "_"),
+        ["[Ann](creative_work) left"],
+    ),
+    "no label of WebAnno": Read(
+        LAYER.format("NamedEntity|identifier|value", "*", "*", "_", "_"), ["an error"]
+    ),
+    "parts of speech of WebAnno": Read(
+        LAYER.format("pos.POS|coarseValue|PosValue", "PROPN", "NNP", "VERB", "VBD"), ["an error"]
+    ),
+    "several features of WebAnno": Read(
+        LAYER.format("Own|confidence|kind", "high", "PER", "_", "_"), ANN
+    ),
+}
+
 
 def read(path: Path, nlp: Language, options: Mapping[str, Any]) -> tuple[str, list[str], str]:
     """Return the format, the sentences, and all that the log says."""
@@ -175,6 +237,30 @@ def test_shape_is_read(name: str, tmp_path: Path, nlp: Language) -> None:
     assert shape.said in said
     # Nothing else is said.
     assert shape.said or not re.search("column|skipped|written|taken off", said)
+
+
+@pytest.mark.parametrize("name", DOUBTFUL)
+def test_shape_is_not_read_wrong(name: str, tmp_path: Path, nlp: Language) -> None:
+    shape = DOUBTFUL[name]
+    (tmp_path / "a").write_text(shape.content)
+    try:
+        _, sentences, _ = read(tmp_path / "a", nlp, shape.options)
+    except InputError:
+        return
+    assert sentences == shape.sentences
+
+
+def test_table_of_mixed_encodings_is_not_read_wrong(tmp_path: Path, nlp: Language) -> None:
+    for content, words in (
+        ("word,tag\nZoë,B-PER\n\nAnn".encode() + b"\xe9,B-PER\n", ["[Zoë](PER)", "[Anné](PER)"]),
+        (b"word,tag\nAnn,B-PER\nleft,O\n\x96,O\n", ["[Ann](PER) left \u2013"]),  # of Windows
+    ):
+        (tmp_path / "a").write_bytes(content)
+        try:
+            _, sentences, _ = read(tmp_path / "a", nlp, {})
+        except InputError:
+            continue
+        assert sentences == words
 
 
 REFUSED = {

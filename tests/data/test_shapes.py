@@ -77,6 +77,14 @@ LINES: dict[str, Any] = {
         "entities": [{"id": 7, **each} for each in renamed("start_offset", "end_offset", "label")],
         "relations": [{"id": 1, "from_id": 7, "to_id": 8, "type": "in"}],
     },
+    "annotation with exclusive ends": {"text": TEXT, "annotation": SPANS},
+    "annotation of objects": {"text": TEXT, "annotation": OBJECTS},
+    "doccano and an annotator": {"text": TEXT, "label": SPANS, "annotator": "bob"},
+    "doccano and a time": {"text": TEXT, "label": SPANS, "lead_time": 3},
+    "doccano and an answer": {"text": TEXT, "label": SPANS, "answer": "accept"},
+    "doccano and null": {"text": TEXT, "label": SPANS, "entities": None, "missing": None},
+    "other name and an answer": {"text": TEXT, "ents": SPANS, "answer": "accept"},
+    "other name and an annotator": {"text": TEXT, "ents": SPANS, "annotator": "bob"},
     "Label Studio": {"id": 1, "data": {"text": TEXT}, "annotations": [{"result": RESULT}]},
     "Label Studio, JSON-MIN": {
         "text": TEXT,
@@ -107,6 +115,19 @@ ROWS: dict[str, Any] = {
     "tags of two kinds": {"tokens": TOKENS, "tags": ["NNP", "VBD", "NNP", "."], "labels": TAGS},
     "tokens as objects": {
         "tokens": [{"text": word, "ner": tag} for word, tag in zip(TOKENS, TAGS)]
+    },
+    "tags and an answer": {
+        "text": " ".join(TOKENS),
+        "tokens": TOKENS,
+        "ner_tags": TAGS,
+        "answer": "accept",
+    },
+    "tags and an annotator": {"tokens": TOKENS, "ner_tags": TAGS, "annotator": "bob"},
+    "text, tags and an annotator": {
+        "text": " ".join(TOKENS),
+        "tokens": TOKENS,
+        "ner_tags": TAGS,
+        "annotator": "bob",
     },
     "spaCy 2 without its text": {"id": 0, "paragraphs": [{"sentences": [{"tokens": WORDS}]}]},
 }
@@ -203,6 +224,82 @@ def test_other_shape_of_json_is_refused_by_name(
     path.write_text(json.dumps(record) + "\n")
     with pytest.raises(CorpusError, match=f"(?s)line 1: expected .*{says}"):
         converted(path, nlp)
+
+
+# Entities in two places, or in one that is not read: they are read, or the file is refused.
+RECORD = {"text": TEXT, "entities": SPANS}
+NOTHING = {"text": "Bo", "entities": []}
+DOUBTFUL: dict[str, Any] = {
+    "label beside no entities": {"text": TEXT, "entities": [], "label": SPANS},
+    "label beside no spans": {"text": TEXT, "spans": [], "label": SPANS},
+    "label and parts that are not annotated": {"text": TEXT, "label": SPANS, "missing": [[4, 8]]},
+    "tags beside no entities": {
+        "text": " ".join(TOKENS),
+        "tokens": TOKENS,
+        "entities": [],
+        "ner_tags": TAGS,
+    },
+    "two keys with tags": {
+        "tokens": TOKENS,
+        "ner_tags": ["B-PER", "O", "O", "O"],
+        "labels": ["O", "O", "B-LOC", "O"],
+    },
+    "tags as labels": {
+        "text": TEXT,
+        "entities": [{"start": a, "end": z, "entity": f"B-{label}"} for a, z, label in SPANS],
+    },
+    "Rasa, two lists": {
+        "rasa_nlu_data": {"common_examples": [NOTHING], "entity_examples": [RECORD]}
+    },
+    "two lists of records": {"examples": [NOTHING], "data": [RECORD]},
+    "spaCy 2, entities of a text": [
+        {
+            "paragraphs": [
+                {
+                    "raw": TEXT,
+                    "entities": SPANS,
+                    "sentences": [{"tokens": [{"orth": word} for word in TOKENS]}],
+                }
+            ]
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize("value", DOUBTFUL.values(), ids=DOUBTFUL)
+def test_entities_of_another_key_are_read_or_refused(
+    value: Any, tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(value))
+    try:
+        docs = converted(path, nlp)
+    except CorpusError:
+        return
+    assert [entity for doc in docs for entity in said(doc)] == FOUND
+
+
+def test_tags_that_were_rejected_are_not_read_as_accepted(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [
+        {"tokens": TOKENS, "ner_tags": TAGS, "answer": answer} for answer in ("reject", "accept")
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    try:
+        docs = converted(path, nlp)
+    except CorpusError:
+        return
+    assert [said(doc) for doc in docs if doc.ents] == [FOUND]
+
+
+def test_inclusive_ends_of_some_records_are_not_those_of_others(
+    tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.jsonl"
+    points = [{**each, "points": [{**each["points"][0], "text": None}]} for each in POINTS]
+    records = [{"text": TEXT, "entities": SPANS}, {"content": TEXT, "annotation": points}]
+    path.write_text("".join(json.dumps(each) + "\n" for each in records))
+    assert [said(doc) for doc in converted(path, nlp, ConversionLog(repair=True))] == [FOUND] * 2
 
 
 def test_keys_are_chosen_by_columns(tmp_path: Path, nlp: Language) -> None:
