@@ -483,6 +483,24 @@ def test_single_process_resume_matches_uninterrupted_training(
         assert results[0] == results[1]
 
 
+def test_resume_with_another_evaluation_frequency_keeps_what_was_learned(
+    docs: Path, dev: Path, tmp_path: Path
+) -> None:
+    """Steps that are done are not evaluated by the new one: the weights are those of the start."""
+    config = small(few(docs, tmp_path, 20), dev, {}, **{"training.max_epochs": 0})
+    config["training"]["batcher"]["size"] = 100
+    train(config, tmp_path / "whole")
+    config["training"]["max_steps"] = 4
+    train(config, tmp_path / "parts")
+    before = read_state(tmp_path / "parts")["progress"]["results"]
+    config["training"] |= {"max_steps": 6, "eval_frequency": 2}
+    train(config, tmp_path / "parts", resume=True)
+    results = read_state(tmp_path / "parts")["progress"]["results"]
+    assert [step for _, step in results] == [0, 3, 4, 6] and results[:2] == before
+    whole = weights(tmp_path / "whole" / "model-last")
+    assert_close(weights(tmp_path / "parts" / "model-last"), whole, 0.0)
+
+
 def interrupted(config: Config, output: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Train until an evaluation that fails, the first one or a later one."""
     with monkeypatch.context() as patch:

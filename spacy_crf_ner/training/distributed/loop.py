@@ -133,11 +133,12 @@ class Trainer:
         )
         try:
             for _, info, is_best in steps:
-                is_done, is_known = self._step < self._done, self._step in self._known
-                if is_done and (is_best is None or is_known):
+                is_done = self._step < self._done
+                if is_done and (is_best is None or self._is_replayed):
                     continue
                 self._complete_step()
                 if is_best is not None and self.group.rank == 0:
+                    is_best = max(self.progress.results)[1] == self._step
                     with own_nlp.select_pipes(disable=T["frozen_components"]):
                         update_meta(T, own_nlp, info)
                     if self.output is not None:
@@ -245,10 +246,17 @@ class Trainer:
     def _complete_step(self) -> None:
         self.progress.steps, self._can_save = self._step + 1, True
 
+    @property
+    def _is_replayed(self) -> bool:
+        """Whether a step with an evaluation was complete before this run."""
+        return self._step < self._done - 1 or self._step in self._known
+
     def _evaluate(self) -> tuple[float, dict[str, Any]]:
         """Return the score, which rank 0 computes, and what it consists of."""
-        if self._step in self._known:
-            return self._known[self._step], {}
+        if self._is_replayed:
+            # With another eval_frequency, another step was evaluated: the best one so far.
+            known = {step: score for step, score in self._known.items() if step <= self._step}
+            return known.get(self._step, max(known.values(), default=0.0)), {}
         self._complete_step()  # also if the evaluation fails
         self._share_learned()
         score, others = self.evaluate() if self.group.rank == 0 else (0.0, {})
