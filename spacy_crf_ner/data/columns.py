@@ -104,18 +104,19 @@ def _records(file: Rows, layout: Layout, log: ConversionLog) -> Iterator[Record]
     document = f"{name} 0" if _has_documents(file.path) else ""
     rows, of, sentence = list[Row](), "", ""  # of a sentence, its document, and its own name
     for row in file.read():
-        starts, blank = row.starts_document, row.ends_sentence
+        starts = row.starts_document
+        blank = starts or not (row.cells or row.problem)
         is_comment = not (rows or blank) and layout.is_comment(row)
         if (starts or is_comment) and (named := NEW_DOCUMENT.match(row.text)):
             number += 1
             document = named[1] or f"{name} {number}"
         ends = starts or (blank and layout.sentence is None)
         if not (blank or is_comment):
-            row = _checked(row, layout)
+            row = row if len(row.cells) == layout.width or row.problem else _refused(row, layout)
             before, sentence = sentence, _sentence(row, layout, sentence)
             ends = sentence != before
         if rows and ends:
-            yield _record(rows, layout, of)
+            yield _record(rows, layout, of, log)
             rows = []
         if is_comment:
             log.skipped("comment")
@@ -123,11 +124,10 @@ def _records(file: Rows, layout: Layout, log: ConversionLog) -> Iterator[Record]
             log.skipped("header", int(headers > 0))
             headers += 1
         elif not blank:
-            log.skipped("range of tokens", int(_range(row, layout) is not None))
             of = of if rows else document
             rows.append(row)
     if rows:
-        yield _record(rows, layout, of)
+        yield _record(rows, layout, of, log)
 
 
 def _has_documents(path: Path) -> bool:
@@ -138,10 +138,8 @@ def _has_documents(path: Path) -> bool:
         return any(map(NEW_DOCUMENT.match, marked))
 
 
-def _checked(row: Row, layout: Layout) -> Row:
+def _refused(row: Row, layout: Layout) -> Row:
     """Give a row of another number of columns its problem."""
-    if len(row.cells) == layout.width or row.problem:
-        return row
     expected = f"{layout.width} columns, as in most of the first rows"
     fix = "Separate all columns alike, and put a cell with a comma in quotes"
     got = f"{len(row.cells)}: {row.cells}"
@@ -158,62 +156,49 @@ def _sentence(row: Row, layout: Layout, before: str) -> str:
     return before if is_other else found or before
 
 
-def _range(row: Row, layout: Layout) -> re.Match[str] | None:
-    """Return the range of a row of CoNLL-U that is none of a token, as 2-3 or 2.1."""
-    if layout.index is None or row.problem:
-        return None
-    return OF_SEVERAL.fullmatch(row.cells[layout.index])
-
-
-def _record(rows: list[Row], layout: Layout, document: str) -> Record:
+def _record(rows: list[Row], layout: Layout, document: str, log: ConversionLog) -> Record:
     """Make the record of the rows of a sentence."""
     if layout.document is not None and not rows[0].problem:
         document = rows[0].cells[layout.document]
-    places, words, spaces = list[str](), list[str](), list[bool]()
-    tags: list[list[str | None]] = [[] for _ in layout.tags]
-    first: Problem | None = None
     joined = ""  # the index of the last token of a range without a space after it
+    kept, spaces = list[Row](), list[bool]()
     for row in rows:
-        if several := _range(row, layout):
+        index = None if layout.index is None or row.problem else row.cells[layout.index]
+        if several := index and OF_SEVERAL.fullmatch(index):  # of CoNLL-U, as 2-3 or 2.1
             joined = several[1] if NO_SPACE in row.text and "-" in several[0] else joined
             continue
-        word, found, problem = _token(row, layout)
-        first = first or problem
-        places.append(row.where)
-        words.append(word.strip() or word)
-        for layer, tag in zip(tags, found):
-            layer.append(tag)
-        index = row.cells[layout.index] if layout.index is not None and not row.problem else None
+        kept.append(row)
         spaces.append(index != joined and NO_SPACE not in row.text)
+    log.skipped("range of tokens", len(rows) - len(kept))
+    problems = [row.problem or _problem(row, layout) for row in kept]
+    words = ["" if row.problem else row.cells[layout.token] for row in kept]
+    if layout.prefix:
+        words = [word.removeprefix(layout.prefix) for word in words]
     return Record(
-        places[0] if places else rows[0].where,
-        words=words,
+        (kept or rows)[0].where,
+        words=[word.strip() or word for word in words],
         spaces=None if layout.spaces is None else spaces,
-        tags=tags,
-        places=places,
-        sent_starts=[0] if words else [],
+        tags=[
+            ["O" if row.problem else tag_in(row.cells[i], layout.key) for row in kept]
+            for i in layout.tags
+        ],
+        places=[row.where for row in kept],
+        sent_starts=[0] if kept else [],
         meta={DOCUMENT: document} if document else {},
-        problem=first,
+        problem=next(filter(None, problems), None),
     )
 
 
-def _token(row: Row, layout: Layout) -> tuple[str, list[str], Problem | None]:
-    """Return the token of a row, its tags, and what is wrong with them."""
-    if row.problem:
-        return "", ["O"] * len(layout.tags), row.problem
+def _problem(row: Row, layout: Layout) -> Problem | None:
+    """Return what is wrong with the token of a row, or with its tags."""
     word = row.cells[layout.token]
-    tags = [tag_in(row.cells[column], layout.key) for column in layout.tags]
-    problem = next(filter(None, (_several_words(row.where, tag) for tag in tags)), None)
     if layout.prefix and word.removeprefix(layout.prefix) in ("", word):
         expected = f"a token that begins with {layout.prefix!r}, as all of the first ones"
         fix = "Correct it, or take the prefix off all tokens"
-        problem = "token", error(row.where, expected, shorten(word), fix)
-    return word.removeprefix(layout.prefix), tags, problem
-
-
-def _several_words(where: str, tag: str) -> Problem | None:
-    """Return the problem of a label of several words: it is often another cell."""
-    if tag == "O" or len(tag.split()) < 2 or not TAG.fullmatch(tag):
-        return None
-    fix = "Join its words, as in B-creative_work, or separate the columns"
-    return "tag", error(where, "a tag whose label has no whitespace", repr(tag), fix)
+        return "token", error(row.where, expected, shorten(word), fix)
+    for column in layout.tags:
+        tag = tag_in(row.cells[column], layout.key)
+        if tag != "O" and len(tag.split()) > 1 and TAG.fullmatch(tag):  # often, it is another cell
+            fix = "Join its words, as in B-creative_work, or separate the columns"
+            return "tag", error(row.where, "a tag whose label has no whitespace", repr(tag), fix)
+    return None

@@ -274,18 +274,19 @@ class _Sample:
         if not found:
             named = self._named(TAG_NAMES, others)
             return [last if named is None else named]
-        if several and len(found) > 1:
+        if found == [last]:
+            return found
+        if len(found) == 1 and (several or not any(map(TAG.fullmatch, self.cells(last)))):
+            self.notes.append(f"column {found[0] + 1} has the tags")
+            return found
+        if several:
             self.notes.append(f"columns {_numbers(found)} have tags")
             return found
         labeled = [i for i in found if {*self.cells(i)} != {"O"}] or found
-        if labeled == [last] != found:
+        if labeled == [last]:
             unread = _numbers([i for i in found if i != last])
             self.notes.append(f"column {unread} has only O in the first lines, and was not read")
-        if labeled == [last]:
             return labeled
-        if len(found) == 1 and not any(map(TAG.fullmatch, self.cells(last))):
-            self.notes.append(f"column {found[0] + 1} has the tags")
-            return found
         expected, got = "one column of tags", f"{len(labeled)}: {_numbers(labeled)}"
         fix = f"Choose one, as in --tag-column {labeled[-1] + 1}"
         if len(labeled) == 1:

@@ -1,7 +1,7 @@
 """Rows of cells: of text with separators, of CSV, and of spreadsheets."""
 
 import csv
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -19,6 +19,8 @@ CSV = ",", ";"
 MARKS = "#", ";"  # a comment begins with one
 DOCUMENT_START = "-DOCSTART-"
 ZIP = b"PK\x03\x04"  # the first bytes of a spreadsheet
+BYTE_ORDER_MARKS = BOM_UTF8, BOM_UTF16_LE, BOM_UTF16_BE
+BLOCK = 2**20  # characters read at once
 LAYOUT_LINES = 1000  # number of rows from which the layout is detected
 LAYOUT_CHARACTERS = 10_000  # longer rows say nothing about it
 
@@ -149,6 +151,13 @@ def rows_of_table(path: Path) -> Rows:
     found = Counter[str]()
     for line in islice(read_lines(path), LAYOUT_LINES):
         found.update({separator: line.text.count(separator) > 0 for separator in (*CSV, TAB)})
-    bad = any(problem and problem[0] == "encoding" for _, _, problem in read_lines(path))
-    encoding = "latin-1" if bad and not head.startswith(BOM_UTF8) else "utf-8"
+    encoding = "utf-8" if head.startswith(BYTE_ORDER_MARKS) or _is_utf8(path) else "latin-1"
     return Rows(path, max((TAB, ";", ","), key=found.__getitem__), encoding)
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return all(iter(lambda: file.read(BLOCK), ""))
+    except UnicodeDecodeError:
+        return False

@@ -100,7 +100,7 @@ def test_convert_internal_error_is_not_printed_as_user_error(
 
 def test_debug_option_raises_user_error(tmp_path: Path) -> None:
     source = tmp_path / "corpus.txt"
-    source.write_text("[Bob came .\n")
+    source.write_text("[Bob](PER) came [.\n")
     arguments = ["convert", str(source), str(tmp_path / "out")]
     hidden, shown = (runner.invoke(app, [*options, *arguments]) for options in ([], ["--debug"]))
     assert hidden.exit_code == shown.exit_code == 1
@@ -292,7 +292,7 @@ def test_predict_unloadable_pipeline_prints_error(trained: Language, tmp_path: P
 @pytest.mark.parametrize(
     "name, content, says",
     [
-        ("gold.txt", b"Hanoi", "expected inline, conll"),
+        ("gold.txt", b"Hanoi", "the nearest format is inline"),
         ("gold.spacy", b"Hanoi", "expected spaCy's binary format, got another"),
         ("gold.spacy", None, "an incomplete file"),
     ],

@@ -250,6 +250,11 @@ def test_read_conll_chunks_are_not_a_second_column_of_tags(tmp_path: Path, nlp: 
     assert spans(doc) == [(0, 1, "PER")]
     (doc,) = read_conll(path, nlp, ConversionLog(spans_key="sc"))
     assert [span.label_ for span in doc.spans["sc"]] == ["PER"]
+    path.write_text(lines_of("Ann B-PER B-NP/left O B-VP"))
+    log = ConversionLog(spans_key="sc")
+    (doc,) = read_conll(path, nlp, log)
+    assert [span.label_ for span in doc.spans["sc"]] == ["PER"]
+    assert "column 2 has the tags" in log.notes[0]
 
 
 @pytest.mark.parametrize(
