@@ -1,10 +1,9 @@
 """Convert annotated corpora in many formats to Docs and to spaCy's binary files."""
 
 from .combination import combine
-from .conversion import ConvertOptions, blank_pipeline, convert
+from .conversion import ConvertOptions, blank_pipeline, convert, read_gold
 from .files import SPLITS
 from .format_detection import FORMATS, detect_format
-from .gold import read_gold
 from .hugging_face import download
 from .inline import read_inline
 from .repair_log import ALIGNMENTS, DISCONTINUOUS, MAX_LOSS, ConversionLog, describe_kind

@@ -42,14 +42,10 @@ def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> It
     Args:
         path: A folder with name.txt and name.ann for each document, in UTF-8 (others and hidden
             ones are skipped); or one of the two files of a document.
-        log: See `make_docs`; also "id" for a duplicate id, and "line" for one without annotation.
 
     Yields:
         A Doc for each document, ordered by name. `doc.user_data["meta"]["file"]` is the name of its
         text file; "document" is that of the document, with two folders.
-
-    Raises:
-        CorpusError: For invalid files, and for a path without any document.
     """
     log = log or ConversionLog()
     files = sorted(path.iterdir()) if path.is_dir() else [path]

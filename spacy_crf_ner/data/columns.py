@@ -43,10 +43,8 @@ def read_conll(
             a column that is constant in each sentence. The language that all tokens begin with, as
             in `en:Ann`, is taken off. The ranges `2-3` of CoNLL-U are skipped, and SpaceAfter=No is
             read.
-        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
-        log: Decides what happens to mistakes, and counts them; None raises the first one. With a
-            spans key, the entities of all columns of tags are read. Its notes say which columns
-            were found.
+        log: With a spans key, the entities of all columns of tags are read. Its notes say which
+            columns were found.
         token_column: The number of the column, from 1, or from -1 for the last; or its name. None:
             the first column that neither counts the tokens nor is constant in each sentence.
         tag_column: The same. "10:name" is the value of `name` in cells as `name=B-PER|Gloss=x`.
@@ -54,34 +52,25 @@ def read_conll(
 
     Yields:
         A Doc for each sentence.
-
-    Raises:
-        CorpusError: For a wrong number of columns, a carriage return within a line, an empty token,
-            an unknown tag, an entity that is not closed in BILUO, a column that does not exist,
-            tokens that are numbers or repeats beside a column of words, and several columns of tags
-            without a spans key.
     """
-    return read_columns(rows_of_text(path), nlp, log or ConversionLog(), token_column, tag_column)
+    return read_columns(rows_of_text(path), nlp, log, token_column, tag_column)
 
 
 def read_columns(
     rows: Rows,
     nlp: Language,
-    log: ConversionLog,
+    log: ConversionLog | None,
     token_column: Column = None,
     tag_column: Column = None,
 ) -> Iterator[Doc]:
     """Read rows of any kind as `read_conll`."""
+    log = log or ConversionLog()
     layout = detect_layout(rows, token_column, tag_column, log)
     return make_docs(rows.path, nlp, log, partial(_records, rows, layout))
 
 
 def is_columns(lines: list[str], separator: str | None = None) -> bool:
-    """Return whether most of these lines have a tag in the same column, the second or a later one.
-
-    Args:
-        separator: Of the cells; None for runs of whitespace, and for spaCy's .iob.
-    """
+    """Return whether most lines have a tag in the same column, the second or a later one."""
     if separator is None and sum(map(has_bars, lines)) > len(lines) / 2:
         return True
     rows = [line.split(separator) for line in lines if not line.startswith(MARKS)]

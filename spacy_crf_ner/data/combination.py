@@ -103,11 +103,7 @@ def _without_whitespace(text: str) -> str:
 
 
 def _combine(docs: dict[str, Doc], needed: int, counts: Counts, total: str) -> Doc:
-    """Join the annotations of a text on the Doc of the first source, which is changed.
-
-    Args:
-        counts: The counts of each source and, with the key `total`, of the result.
-    """
+    """Join the annotations of a text on the Doc of the first source, which is changed."""
     doc = next(iter(docs.values()))
     owners = [token.i for token in doc for _ in _without_whitespace(token.text)]
     tokens = {*owners}
@@ -152,13 +148,7 @@ def _combine(docs: dict[str, Doc], needed: int, counts: Counts, total: str) -> D
 def _tags(
     doc: Doc, owners: list[int], ids: dict[SpanOffsets, tuple[str, str]], counts: Counter[str]
 ) -> Tags:
-    """Return what a source says about the tokens of another Doc of the same text.
-
-    Args:
-        owners: The token of that Doc for each character of the text that is not whitespace.
-        ids: Gets kb_id and id of the entities, of the first source that has them.
-        counts: Counts what a source has and cannot be joined.
-    """
+    """Return what a source says about the tokens of another Doc, whose characters have `owners`."""
     ends = [0, *accumulate(len(_without_whitespace(token.text)) for token in doc)]
     tags: Tags = {}
     unknown: set[int] = set()

@@ -231,11 +231,7 @@ def _split_part(
     writers: Mapping[str, CorpusWriter],
     where: str,
 ) -> str:
-    """Split a part at random; it is read twice, so that its docs are not kept in memory.
-
-    Returns:
-        How it was split, for the user; "" for one with only one share.
-    """
+    """Split a part at random, and say how; it is read twice, to keep no docs in memory."""
     if len(shares) == 1:
         (writer,) = writers.values()
         for doc in read(log):
@@ -361,25 +357,37 @@ def _no_docs(where: str, part: str, log: ConversionLog) -> CorpusError:
     counted = "".join(f", {number} {kind}" for kind, number in log.counts.items())
     fix = "Annotate some, or correct what was left out"
     found = error(f"{where}, {part}", "at least one doc", f"none{counted}", fix)
-    return CorpusError(f"{found}{log.listed(dict(log.counts))}")
+    return CorpusError(f"{found}{log.listed(log.counts)}")
 
 
 def read_corpus(sources: Sequence[Path], nlp: Language, log: ConversionLog) -> Iterator[Doc]:
-    """Read a corpus in any format, all parts as one.
-
-    Args:
-        sources: Files and folders; the parts of a folder are one.
-        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
-        log: Decides what happens to mistakes, and counts them.
-
-    Raises:
-        CorpusError: For a corpus that cannot be read.
-    """
+    """Read a corpus in any format, all parts of folders as one."""
     files, ignored = find_files(sources, as_one=True)
     log.skipped_files(ignored)
     read_file = FORMATS[detect_format(*sources)]
     for file in files["corpus"]:
         yield from group_sentences(read_file(file, nlp, log), 1)
+
+
+def read_gold(path: Path, nlp: Language, log: ConversionLog) -> tuple[int | None, Iterator[Doc]]:
+    """Open a corpus of gold docs in any format.
+
+    Args:
+        path: A .spacy file, a folder with such files, or a corpus in any format of `convert`; the
+            parts of a folder are one.
+
+    Returns:
+        The number of docs, if known, and an iterator over them.
+
+    Raises:
+        CorpusError: For a corpus that cannot be read.
+        OSError: For a missing file.
+    """
+    is_binary = path.suffix == SUFFIX or any(path.rglob(f"*{SUFFIX}"))
+    if is_binary or not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return read_docbin(path, nlp.vocab)
+    log.start_part(str(path))
+    return None, read_corpus([path], nlp, log)
 
 
 def blank_pipeline(lang: str, segment: bool = True) -> Language:

@@ -64,11 +64,7 @@ class Offsets:
 
 
 class OffsetSurvey:
-    """Finds what the offsets of a file count: that by which most of its spans are whole tokens.
-
-    Args:
-        tokens: Makes the Doc of a record; it may raise CorpusError.
-    """
+    """Finds what the offsets of a file count: that by which most of its spans are whole tokens."""
 
     def __init__(self, tokens: Callable[[Record], Doc]) -> None:
         self._tokens = tokens
@@ -89,18 +85,13 @@ class OffsetSurvey:
 
     def _add_units(self, doc: Doc, spans: Sequence[RawSpan]) -> None:
         text = doc.text
-        units = {way: _units(text, way) for way in (CHARACTERS, *UNITS)}
+        units = {way: units_of(text, way) for way in (CHARACTERS, *UNITS)}
         for span in spans:
             fits = (way for way in units if _is_tokens(doc, text, span, units[way]))
             self._fitting[frozenset(fits)] += 1
 
     def result(self, where: str) -> Offsets:
-        """Return what the offsets of the file `where` are; characters if nothing speaks against it.
-
-        Raises:
-            CorpusError: If more than `MIXED` of the spans that decide between two ways to count
-                speak for the other one.
-        """
+        """Return what the offsets of the file `where` are; CorpusError if they differ."""
         fitting, ends, ways = self._fitting, self._ends, (CHARACTERS, *UNITS)
         totals = {way: sum(n for fits, n in fitting.items() if way in fits) for way in ways}
         best = max(ways, key=totals.__getitem__)
@@ -146,11 +137,10 @@ def possible_countings(text: str) -> list[str]:
     return [UTF16] * has_pairs + [NFC] * (not is_normalized("NFC", text))
 
 
-def in_characters(text: str, spans: Sequence[RawSpan], counting: str) -> list[RawSpan]:
+def in_characters(spans: Sequence[RawSpan], units: Sequence[int]) -> list[RawSpan]:
     """Convert the offsets of spans; invalid ones stay as they are."""
-    if counting == CHARACTERS:
+    if isinstance(units, range):
         return [*spans]
-    units = _units(text, counting)
     return [
         span._replace(start=units[span.start], end=units[span.end])
         if _is_within(span, len(units))
@@ -163,7 +153,7 @@ def matched_in_utf16(text: str, span: RawSpan) -> RawSpan | None:
     """Convert the offsets of a span whose own text is found only if they count in UTF-16."""
     if span.text is None or (_is_within(span, len(text) + 1) and _has_text(text, span)):
         return None
-    (moved,) = in_characters(text, [span], UTF16)
+    (moved,) = in_characters([span], units_of(text, UTF16))
     return moved if moved != span and _has_text(text, moved) else None
 
 
@@ -171,9 +161,9 @@ def _has_text(text: str, span: RawSpan) -> bool:
     return same_text(text[span.start : span.end], span.text or "")
 
 
-def _units(text: str, counting: str) -> Sequence[int]:
+def units_of(text: str, counting: str) -> Sequence[int]:
     """Return the index of the character of each unit of a text, and of its end."""
-    if counting not in possible_countings(text):
+    if counting == CHARACTERS or counting not in possible_countings(text):
         return range(len(text) + 1)
     return [*UNITS[counting](text), len(text)]
 
@@ -189,8 +179,3 @@ def _is_tokens(doc: Doc, text: str, span: RawSpan, units: Sequence[int]) -> bool
         return False
     edges = trim_whitespace(text, units[span.start], units[span.end])
     return doc.char_span(*edges) is not None
-
-
-def n_units(text: str, counting: str) -> int:
-    """Return the length of a text by this count."""
-    return len(_units(text, counting)) - 1

@@ -1,7 +1,6 @@
 """Make a Doc of each record: the one place that checks, aligns, repairs and counts annotation."""
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from .counting import (
     in_characters,
     including_end,
     matched_in_utf16,
-    n_units,
+    units_of,
 )
 from .iob import (
     CLOSED_SCHEMES,
@@ -39,20 +38,26 @@ from .offsets import (
     set_annotated_labels,
     set_entities,
     set_incorrect_spans,
+    store_entities,
     tokenize,
     trim_whitespace,
 )
-from .record import CHARACTERS, RawSpan, Record
+from .record import RawSpan, Record
 from .repair_log import ConversionLog, error
 
-# Reads the records of a file, and counts in a log what it skips.
+# Entities, incorrect spans, parts without annotation, and sentence starts.
 InCharacters = tuple[list[RawSpan], list[RawSpan], list[tuple[int, int]], list[Any]]
 Decoded = tuple[list[SpanOffsets], list[InvalidTag]]
+# Reads the records of a file, and counts in a log what it skips.
 ReadRecords = Callable[[ConversionLog], Iterable[Record]]
 
 
 def make_docs(
-    path: Path, nlp: Language, log: ConversionLog, read: ReadRecords, one_pass: bool = False
+    path: Path,
+    nlp: Language,
+    log: ConversionLog | None,
+    read: ReadRecords,
+    one_pass: bool = False,
 ) -> Iterator[Doc]:
     """Make a Doc of each record of a file, one at a time.
 
@@ -72,6 +77,7 @@ def make_docs(
     Raises:
         CorpusError: For the first mistake, unless the log repairs or collects them.
     """
+    log = log or ConversionLog()
     if not one_pass and str(path) not in log.offsets:
         _survey(path, nlp, log, read)
     offsets = log.offsets.get(str(path), Offsets())
@@ -161,20 +167,22 @@ def _to_doc(
 
 
 def _in_characters(record: Record, text: str, offsets: Offsets, log: ConversionLog) -> InCharacters:
-    """Return entities, incorrect spans, parts without annotation and sentence starts."""
+    """Convert what the offsets of a record count."""
     counting = record.counts_in or offsets.counting
-    length = n_units(text, counting) if record.missing else 0
-    parts = [_range(record.where, length, part) for part in record.missing]
-    starts = [RawSpan(at, at + 1 if type(at) is int else None, "") for at in record.sent_starts]
-    given = [record.spans, record.incorrect, [RawSpan(*part, "") for part in parts], starts]
-    found = in_characters(text, [*chain(*given)], counting)
-    if counting != CHARACTERS and record.counts_in is None and found != [*chain(*given)]:
+    units = units_of(text, counting)
+    parts = [_range(record.where, len(units) - 1, part) for part in record.missing]
+    given = record.spans, record.incorrect, parts, [*record.sent_starts]
+    spans, incorrect = (in_characters(each, units) for each in given[:2])
+    missing = [(units[start], units[end]) for start, end in parts]
+    starts = [units[at] if type(at) is int and 0 <= at < len(units) - 1 else at for at in given[3]]
+    if record.counts_in is None and (spans, incorrect, missing, starts) != given:
         fix = f"The spans are whole tokens if they count in {counting}: convert them with --repair"
         problem = error(record.where, "offsets that count characters", counting, fix)
         log.repaired(counting.replace("-", "").lower(), problem)
-    found = [_by_its_text(record.where, text, span, log) for span in found]
-    each = iter(found)
-    spans, incorrect, missing, starts = ([*islice(each, len(some))] for some in given)
+    spans, incorrect = (
+        [_by_its_text(record.where, text, span, log) for span in each]
+        for each in (spans, incorrect)
+    )
     if offsets.inclusive and (record.inclusive or record.counts_in is None):
         if not (record.inclusive or offsets.is_certain) and (spans or incorrect):
             fix = "The spans are whole words only with their last characters: convert with --repair"
@@ -183,12 +191,7 @@ def _in_characters(record: Record, text: str, offsets: Offsets, log: ConversionL
         spans, incorrect = (
             [including_end(text, span) for span in each] for each in (spans, incorrect)
         )
-    return (
-        spans,
-        incorrect,
-        [(part.start, part.end) for part in missing],
-        [at.start for at in starts],
-    )
+    return spans, incorrect, missing, starts
 
 
 def _by_its_text(where: str, text: str, span: RawSpan, log: ConversionLog) -> RawSpan:
@@ -300,8 +303,5 @@ def _set_tagged(doc: Doc, record: Record, decoded: list[Decoded], log: Conversio
             log.repaired("duplicate", error(_place(record, first), expected, got, fix))
             log.read(records=0, entities=-1)
         ents[first, last, label] = Span(doc, first, last, label)
-    if log.spans_key is not None:
-        doc.spans[log.spans_key] = sorted(ents.values(), key=lambda ent: (ent.start, -ent.end))
-        return
-    missing = [doc[i : i + 1] for i, tag in enumerate(record.tags[0]) if tag is None]
-    doc.set_ents([*ents.values()], missing=missing, default="outside")
+    missing = [i for i, tag in enumerate(record.tags[0]) if tag is None]
+    store_entities(doc, [*ents.values()], log, missing)

@@ -88,12 +88,7 @@ def _is_complete(files: Sequence[Path]) -> bool:
 
 
 def _part(path: Path) -> str:
-    """Read the part from a word of a name: train, my_train.txt, eng.testa, test-00001.conll.
-
-    Returns:
-        The part; "corpus" if the name of a folder or of a corpus names none, and "" for other
-        files.
-    """
+    """Read the part from a word of a name; "corpus" for none, "" for other files."""
     *stem, extension = re.split(r"[._-]+", path.name.lower())
     known = extension in (*EXTENSIONS, SUFFIX[1:], "ann")
     parts = {ALIASES.get(word, word) for word in (*stem, extension)}.intersection(SPLITS)

@@ -29,7 +29,7 @@ OBJECT = re.compile(r'\s*\{\s*("(?:[^"\\]|\\.)*"\s*:|$)')  # the beginning of an
 
 # Yields the Docs of a file, or of a folder of brat. Arguments: the path; nlp, a pipeline with the
 # vocabulary, and the tokenizer for formats without tokens; and a ConversionLog, which decides what
-# happens to mistakes. Without it, the first mistake is raised.
+# happens to mistakes, and counts them. Without it, the first mistake is raised, a CorpusError.
 Reader = Callable[..., Iterator[Doc]]
 
 FORMATS: dict[str, Reader] = {
@@ -45,7 +45,6 @@ FORMATS: dict[str, Reader] = {
     "hugging_face": read_hugging_face,
     "spacy": read_spacy,
 }
-
 
 TEXT_FORMATS: dict[str, Callable[[list[str]], bool]] = {
     "pubtator": is_pubtator,

@@ -65,21 +65,16 @@ def read_hugging_face(
             annotated. The column "spaces" of `write_parquet` is read too; without it, whitespace at
             the ends of tokens is removed. So is a column of strings or numbers whose name says that
             it has the document, see `docbin.DOCUMENTS`.
-        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
-        log: Decides what happens to mistakes, and counts them; None raises the first one.
         token_column: Name of the column of the tokens, and so for the others.
 
     Yields:
         A Doc for each row that has tokens, or a text; the others are skipped and counted.
 
     Raises:
-        CorpusError: For a damaged file, other columns, and tag ids without names; and for a row
-            with an empty token, an unknown tag, or lists of different lengths.
         InputError: Without pyarrow.
     """
     with required("datasets"):
         import pyarrow.parquet  # noqa: F401
-    log = log or ConversionLog()
     files = _files(path)
     keys = usual.Keys(text_column, spans_column, token_column, tag_column)
     found = {_columns(file, keys) for file in files}

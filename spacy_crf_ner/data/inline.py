@@ -27,18 +27,13 @@ ESCAPED = re.compile(r"\\([\[\]\\])")
 MARKUP = re.compile(
     r"\\[\[\]\\]|\[((?:\\[\[\]\\]|\\(?![\[\]\\])|[^\[\]\\])+)\]\(([^\s()\[\]\\]+)\)|[\[\]]"
 )
-
-
 HTML = re.compile(r"(?i)a|b|body|br|div|doc|em|html|i|p|s|sent|sentence|span|text|title|u")
 LINK = re.compile(
     r"(?:[a-z]+:)?//.*|(?:www\.|mailto:|[#/.]).*|.*\.(?:html?|md|pdf|png|jpe?g|svg|com|org|net|php)"
 )
 
-
 # An element, as <PER> or <ENAMEX TYPE="PER">, or its end.
 ELEMENT = re.compile(r'<(/?)([A-Za-z][\w.-]*)(?:\s+(?:TYPE|type)="([^"]+)")?\s*>')
-
-
 Parse = Callable[[str, str], tuple[str, list[RawSpan]]]
 
 
@@ -67,9 +62,7 @@ def read_inline(path: Path, nlp: Language, log: ConversionLog | None = None) -> 
         path: File, UTF-8. Whitespace around a line is not part of the sentence. Without brackets,
             entities may be in elements: `<PER>Tim</PER>`, `<ENAMEX TYPE="PER">Tim</ENAMEX>`.
         nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
-        log: Decides what happens to mistakes, and counts them; None raises the first one. A line
-            whose brackets do not match is left out; for entities, the kinds are those of
-            `set_entities`.
+        log: None raises the first mistake. A line whose brackets do not match is left out.
 
     Yields:
         A Doc for each sentence. At an edge of an entity, a Vietnamese word of several syllables is
@@ -79,7 +72,6 @@ def read_inline(path: Path, nlp: Language, log: ConversionLog | None = None) -> 
         CorpusError: For unmatched brackets, nested entities, an entity without a label or inside a
             token, and a link.
     """
-    log = log or ConversionLog()
     first = [line.text for line in islice(read_lines(path), LAYOUT_LINES)]
     parse = _parse_elements if has_elements(first) else _parse
     return make_docs(path, nlp, log, partial(_records, path, parse), one_pass=True)

@@ -28,11 +28,7 @@ WRITTEN = " written as "  # between a scheme and a spelling
 
 
 def spelled(scheme: str) -> Callable[[str], str]:
-    """Return the function that writes a tag of a file in the usual way, as B-PER.
-
-    Args:
-        scheme: The result of `find_spelling` or `find_scheme` for the file.
-    """
+    """Return the function that writes tags as B-PER, by the scheme of the file."""
     pattern = SPELLINGS.get(scheme.rpartition(WRITTEN)[2])
     outside = OUTSIDE if pattern else OUTSIDE[:2]
 

@@ -15,7 +15,16 @@ from ..docbin import DOCUMENT
 from ..input_error import CorpusError
 from .docs import make_docs
 from .iob import is_tag
-from .json_records import JsonObject, decode_json, is_pair, is_text, json_values, pop_typed, shorten
+from .json_records import (
+    JsonObject,
+    decode_json,
+    is_pair,
+    is_text,
+    json_values,
+    pop_objects,
+    pop_typed,
+    shorten,
+)
 from .label_studio import is_label_studio, label_studio_record
 from .record import CHARACTERS, UTF16, RawSpan, Record
 from .repair_log import ConversionLog, error
@@ -99,21 +108,15 @@ def read_json(
 
             Also tasks of Label Studio, documents of spaCy 2, exports of Dataturks, and of doccano
             before 1.0, beside a file of its labels.
-        nlp: Pipeline with the vocabulary, and the tokenizer for texts without tokens.
-        log: Decides what happens to mistakes, and counts them, see `make_docs`; None raises the
-            first one.
         text_column: The key of the text, instead of the usual ones. So for the others.
 
     Yields:
         A Doc for each record, of a document of spaCy 2 for each sentence. All other keys, and those
         of "meta", are in `doc.user_data["meta"]`.
-
-    Raises:
-        CorpusError: For an invalid record, or one without annotation.
     """
     keys = Keys(text_column, spans_column, token_column, tag_column)
     labels = _label_names(path)
-    return make_docs(path, nlp, log or ConversionLog(), partial(_records, path, keys, labels))
+    return make_docs(path, nlp, log, partial(_records, path, keys, labels))
 
 
 def detect_array(head: str) -> str | None:
@@ -477,13 +480,13 @@ def _of_spacy_2(where: str, document: JsonObject) -> Iterator[Record]:
     name = document.get("id")
     named = {DOCUMENT: name} if type(name) in (str, int) else {}
     fix = "Write it by spacy convert of spaCy 2, or as in " + TEMPLATE
-    for paragraph in _objects(where, document, "paragraphs", fix):
+    for paragraph in pop_objects(where, document, "paragraphs", fix):
         raw, at = paragraph.get("raw"), 0
         if "sentences" not in paragraph:
             got = f"the keys {shorten(sorted(paragraph))}"
             raise error(where, "paragraphs of 'sentences', as in spaCy 2", got, fix)
-        for number, sentence in enumerate(_objects(where, paragraph, "sentences", fix), 1):
-            tokens = _objects(where, sentence, "tokens", fix)
+        for number, sentence in enumerate(pop_objects(where, paragraph, "sentences", fix), 1):
+            tokens = pop_objects(where, sentence, "tokens", fix)
             words: list[Any] = [token.get("orth") for token in tokens]
             if not words or not all(is_text(word) and word.strip() for word in words):
                 raise error(where, "tokens with an 'orth'", shorten(words), fix)
@@ -512,13 +515,6 @@ def _spaces(raw: object, words: Sequence[str], at: int) -> tuple[list[bool] | No
         spaces.append(raw[at : at + 1] == " ")
         at += spaces[-1]
     return spaces, at
-
-
-def _objects(where: str, record: JsonObject, key: str, fix: str) -> list[JsonObject]:
-    values = pop_typed(where, {**record}, key, list)
-    if others := [value for value in values if not isinstance(value, dict)]:
-        raise error(where, f"only objects in {key!r}", shorten(others[0]), fix)
-    return values
 
 
 # Records without annotation

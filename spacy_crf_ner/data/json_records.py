@@ -38,12 +38,7 @@ def shorten(value: object) -> str:
 
 
 def decode_json(text: str) -> object:
-    """Parse JSON strictly.
-
-    Raises:
-        ValueError: For invalid JSON, including NaN and Infinity, and for a duplicate key, a number
-            too large for a float, or more than `MAX_DEPTH` levels.
-    """
+    """Parse JSON strictly: ValueError for NaN, a key twice, and deep levels."""
     try:
         value: object = _decoder.decode(text)
         if text.count("[") + text.count("{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
@@ -67,12 +62,7 @@ def json_lines(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def json_values(path: Path) -> Iterator[tuple[str, object]]:
-    """Read the values of a file with their places: of its lines, of one array, or one object.
-
-    Raises:
-        CorpusError: For an incomplete array, or one of more than `MAX_ARRAY_BYTES`. This is never
-            repaired, because the number of lost records is unknown.
-    """
+    """Read the values of a file with their places: of its lines, of one array, or one object."""
     lines = ((text, problem) for _, text, problem in read_lines(path) if problem or text.strip())
     first, second = [*islice(lines, 2), ("", None), ("", None)][:2]
     begins, size = _begins_with(path), path.stat().st_size
@@ -153,17 +143,21 @@ _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, pars
 
 
 def pop_typed(where: str, record: JsonObject, key: str, kind: type[Value]) -> Value:
-    """Remove a key and return its value, or an empty one if it is null or missing.
-
-    Raises:
-        CorpusError: For a value of another type.
-    """
+    """Remove a key and return its value, or an empty one; CorpusError for another type."""
     value = record.pop(key, None)
     if value is None:
         return kind()
     if type(value) is not kind:
         raise error(where, f"{TYPES[kind]} for {key!r}", shorten(value))
     return value
+
+
+def pop_objects(where: str, record: JsonObject, key: str, fix: str) -> list[JsonObject]:
+    """Remove a key and return its value, a list of objects."""
+    values = pop_typed(where, record, key, list)
+    if others := [value for value in values if not isinstance(value, dict)]:
+        raise error(where, f"only objects in {key!r}", shorten(others[0]), fix)
+    return values
 
 
 def is_text(value: object) -> bool:
@@ -181,11 +175,7 @@ def check_unicode(what: str, value: str) -> None:
 
 
 def store_meta(where: str, doc: Doc, meta: JsonObject) -> None:
-    """Store the other values of a record as `doc.user_data["meta"]`.
-
-    Raises:
-        CorpusError: For values that cannot be stored in a .spacy file.
-    """
+    """Store other values of a record in `doc.user_data`; CorpusError if .spacy cannot have them."""
     try:
         srsly.msgpack_dumps(meta)
     except (ValueError, OverflowError, RecursionError) as problem:

@@ -73,13 +73,7 @@ def _record(doc: Doc, nlp: Language | None, spans_key: str | None) -> JsonObject
 
 
 def annotated_parts(doc: Doc, spans_key: str | None = None) -> JsonObject:
-    """Return what of a gold doc is annotated, as the keys "missing" and "annotated_labels".
-
-    Without them, all of it is.
-
-    Args:
-        spans_key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
-    """
+    """Return what of a gold doc is annotated: "missing" and "annotated_labels", if not all is."""
     missing, labels = _unannotated(doc), annotated_labels(doc)
     parts: JsonObject = {} if spans_key in doc.spans or not missing else {"missing": missing}
     return parts if labels is None else {**parts, "annotated_labels": sorted(labels)}

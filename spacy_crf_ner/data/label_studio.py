@@ -3,7 +3,7 @@
 import json
 
 from .counting import matched_in_utf16
-from .json_records import JsonObject, is_text, pop_typed, shorten
+from .json_records import JsonObject, is_text, pop_objects, pop_typed, shorten
 from .offsets import trim_whitespace
 from .record import RawSpan, Record
 from .repair_log import ConversionLog, error
@@ -12,6 +12,7 @@ from .repair_log import ConversionLog, error
 ANNOTATED = ("annotation_id", "annotator", "lead_time")
 # Key of a task for the span that it asks about, and the name of the choices for the answer.
 QUESTION, ANSWER = "asked_span", "answer"
+EXPORT = "Export the project again, as JSON"
 OF_TASK = (*ANNOTATED, "id", "created_at", "updated_at")
 
 
@@ -46,15 +47,14 @@ def label_studio_record(where: str, task: JsonObject, log: ConversionLog) -> Rec
 def _annotation(where: str, task: JsonObject, log: ConversionLog) -> Record | None:
     data = {**pop_typed(where, task, "data", dict)}
     key = "annotations" if "annotations" in task else "completions"
-    annotations = _pop_objects(where, task, key)
+    annotations = pop_objects(where, task, key, EXPORT)
     keys = "was_cancelled", "skipped"  # of annotations, and of completions
     valid = [each for each in annotations if not any(pop_typed(where, each, k, bool) for k in keys)]
     truth = [each for each in valid if pop_typed(where, each, "ground_truth", bool)]
     for each in valid:
         if each.get("result") is None:
-            fix = "Export the project again, as JSON"
-            raise error(where, "a list for 'result'", shorten(each), fix)
-    results = [_pop_objects(where, each, "result") for each in truth or valid]
+            raise error(where, "a list for 'result'", shorten(each), EXPORT)
+    results = [pop_objects(where, each, "result", EXPORT) for each in truth or valid]
     kind = "choices" if QUESTION in data else "labels"
     if kind == "choices":  # somebody may have seen the question without an answer
         results = [each for each in results if _choices(each)]
@@ -138,14 +138,6 @@ def _answer(where: str, task: JsonObject, data: JsonObject, choice: object) -> R
     return record
 
 
-def _pop_objects(where: str, record: JsonObject, key: str) -> list[JsonObject]:
-    values = pop_typed(where, record, key, list)
-    if others := [value for value in values if not isinstance(value, dict)]:
-        fix = "Export the project again, as JSON"
-        raise error(where, f"only objects in {key!r}", shorten(others[0]), fix)
-    return values
-
-
 def _text_key(where: str, data: JsonObject, labels: list[JsonObject]) -> str:
     """Return the key of the text that was annotated."""
     keys: set[str] = set()
@@ -164,8 +156,7 @@ def _text_key(where: str, data: JsonObject, labels: list[JsonObject]) -> str:
 def _short_form(where: str, task: JsonObject, log: ConversionLog) -> Record:
     """Read a task in JSON-MIN."""
     if QUESTION in task:
-        fix = "Export the project again, as JSON"
-        raise error(where, "an answer about a span, which only JSON has", "JSON-MIN", fix)
+        raise error(where, "an answer about a span, which only JSON has", "JSON-MIN", EXPORT)
     keys = [
         key
         for key, value in task.items()
@@ -180,10 +171,7 @@ def _short_form(where: str, task: JsonObject, log: ConversionLog) -> Record:
 
 
 def _spans(value: object, log: ConversionLog) -> list[RawSpan]:
-    """Read the value of a result: a span, or several if entities may overlap.
-
-    Several labels without a spans key, and what is no span, are rejected later.
-    """
+    """Read the value of a result: a span, or several; what is none is rejected later."""
     if not isinstance(value, dict):
         return [RawSpan(value, None, None)]
     start, end, labels, text = (value.get(key) for key in ("start", "end", "labels", "text"))

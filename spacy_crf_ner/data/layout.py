@@ -100,12 +100,7 @@ def has_names_of_columns(cells: Sequence[str]) -> bool:
 def detect_layout(
     rows: Rows, token_column: Column, tag_column: Column, log: ConversionLog
 ) -> Layout:
-    """Detect the columns of a file, and note in the log what is not as usual.
-
-    Raises:
-        CorpusError: For a column that does not exist, tokens that are numbers or repeats beside a
-            column of words, and several columns of tags without a spans key.
-    """
+    """Detect the columns of a file, and note in the log what is not as usual."""
     sample = _Sample(rows, [token_column, tag_column])
     sentence = sample.sentence_column()
     token, _ = sample.chosen(token_column)
@@ -140,11 +135,7 @@ def detect_layout(
 
 
 class _Sample:
-    """The cells of the first sentences of a file, without comments and rows of another width.
-
-    Attributes:
-        notes: What is not as usual.
-    """
+    """The cells of the first sentences of a file, without comments and rows of another width."""
 
     def __init__(self, file: Rows, options: list[Column]) -> None:
         first = [row for row in file.first() if not row.problem]
@@ -265,10 +256,7 @@ class _Sample:
             raise error(str(self.path), "a column of tokens", got, f"Choose it, as in {option}")
 
     def tag_columns(self, token: int, several: bool) -> list[int]:
-        """Return the only column that has tags of entities, or `several` ones.
-
-        A column of only O counts if no other one has labels.
-        """
+        """Return the only column of tags of entities, or `several`; one of O alone if no other."""
         last, others = self.width - 1, [i for i in range(self.width) if i != token]
         found = [i for i in others if _are_tags(self.cells(i))]
         if not found:
@@ -296,11 +284,7 @@ class _Sample:
         raise error(str(self.path), expected, got, fix)
 
     def document_column(self, taken: Sequence[int | None]) -> int | None:
-        """Return a column that is named so, or is constant in sentences, and has a value for some.
-
-        Args:
-            taken: Columns that have something else.
-        """
+        """Return a column that is named so, or constant in sentences, for some in a row."""
         others = [i for i in range(self.width) if i not in taken]
         named = self._named({*DOCUMENTS}, others)
         found = [i for i in others if self._is_constant(i) and _are_runs(self._of_sentences(i))]

@@ -26,21 +26,13 @@ Known = dict[str, NDArray[np.bool_]]
 
 
 class AnswerSpans(NamedTuple):
-    """What an answer says, in the tokens of a doc with its text.
+    """What an answer says, in the tokens of a doc with its text."""
 
-    Attributes:
-        ents: Its entities of whole tokens of the doc.
-        incorrect: Its incorrect spans of whole tokens of the doc.
-        given: All of its spans.
-        now: Whether it annotates a token: (T,).
-        labels: The labels that it is about; None for all.
-    """
-
-    ents: list[Span]
-    incorrect: list[Span]
-    given: list[Span]
-    now: NDArray[np.bool_]
-    labels: set[str] | None
+    ents: list[Span]  # of whole tokens of the doc
+    incorrect: list[Span]  # the same
+    given: list[Span]  # all of its spans
+    now: NDArray[np.bool_]  # whether it annotates a token: (T,)
+    labels: set[str] | None  # that it is about; None for all
 
 
 def merge_answers(
@@ -86,11 +78,7 @@ def merge_answers(
 
 
 def _merge(doc: Doc, answers: Iterable[Doc], log: ConversionLog, left_out: set[int]) -> bool:
-    """Merge answers into a doc, and return whether it changed.
-
-    Args:
-        left_out: Gets the ids of the objects that cannot be used; the log counts each one once.
-    """
+    """Merge answers into a doc; `left_out` gets the ids of those that cannot be used."""
     before, labels = _content(doc), annotated_labels(doc)
     known: Known = {}
     denied: set[SpanOffsets] = set()  # the incorrect spans of answers
@@ -133,13 +121,7 @@ def _leading_whitespace(text: str) -> int:
 def _problem(
     doc: Doc, said: AnswerSpans, labels: set[str] | None, known: Known, denied: set[SpanOffsets]
 ) -> tuple[str, CorpusError] | None:
-    """Return why an answer cannot be used, or None.
-
-    Args:
-        labels: The annotated labels of the doc before all answers.
-        known: What earlier answers annotate.
-        denied: The incorrect spans of earlier answers.
-    """
+    """Return why an answer cannot be used, with the labels of the doc before all answers."""
     in_spans = sorted(key for key, spans in doc.spans.items() if spans and key not in NO_ENTITIES)
     if in_spans and not _annotated(doc).any():
         kind, expected = "spans", "a doc of the corpus with entities in doc.ents"

@@ -95,7 +95,6 @@ def set_entities(
     Raises:
         CorpusError: For the first mistake, unless the log repairs.
     """
-    key = log.spans_key
     ents: dict[SpanOffsets, Span] = {}
     taken: set[int] = set()
     parts = (doc.char_span(start, end, alignment_mode="expand") for start, end in missing)
@@ -107,27 +106,29 @@ def set_entities(
         place, tokens = (ent.start, ent.end, ent.label_), {token.i for token in ent}
         if place in ents:
             log.aligned(f"{_shown(doc.text, span)} became one with another.", 1, "duplicate")
-        elif key is None and taken & tokens:
+        elif log.spans_key is None and taken & tokens:
             log.rejected("overlap", _error(doc.text, span, *OVERLAP), entities=1)
             unknown |= tokens
         else:
             taken |= tokens
             ents[place] = ent
-    if key is not None:
-        doc.spans[key] = sorted(ents.values(), key=lambda ent: (ent.start, -ent.end))
-        return doc
-    unannotated = [doc[i : i + 1] for i in sorted(unknown.difference(taken))]
-    default = "missing" if partial else "outside"
-    doc.set_ents([*ents.values()], missing=unannotated, default=default)
+    missing_tokens = sorted(unknown.difference(taken))
+    store_entities(doc, [*ents.values()], log, missing_tokens, "missing" if partial else "outside")
     return doc
 
 
-def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, where: str) -> None:
-    """Set spans that are known not to be entities, as `doc.spans["incorrect_spans"]`.
+def store_entities(
+    doc: Doc, ents: list[Span], log: ConversionLog, missing: list[int], default: str = "outside"
+) -> None:
+    """Set entities as doc.ents, beside missing tokens, or as `doc.spans[log.spans_key]`."""
+    if log.spans_key is not None:
+        doc.spans[log.spans_key] = sorted(ents, key=lambda ent: (ent.start, -ent.end))
+        return
+    doc.set_ents(ents, missing=[doc[i : i + 1] for i in missing], default=default)
 
-    One without a label is not an entity of any label. A misaligned one is rejected: nothing is
-    known about larger or smaller spans.
-    """
+
+def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, where: str) -> None:
+    """Set `doc.spans[INCORRECT]`: spans that are no entities, without a label not of any."""
     gold = gold_entities(doc, log.spans_key)
     entities = {(ent.start, ent.end, label) for ent in gold for label in (ent.label_, "")}
     incorrect: list[Span] = []
@@ -164,11 +165,7 @@ def set_annotated_labels(doc: Doc, labels: Sequence[str], log: ConversionLog, wh
 def trim_whitespace(
     pieces: Sequence[str], start: int, end: int, is_space: Callable[[str], bool] = str.isspace
 ) -> tuple[int, int]:
-    """Trim whitespace from a span of characters (in a text) or tokens (in a list of words).
-
-    Args:
-        is_space: `is_blank` also trims tokens that are marks of no width.
-    """
+    """Trim whitespace from a span of characters of a text, or of tokens of a list of words."""
     while start < end and is_space(pieces[start]):
         start += 1
     while start < end and is_space(pieces[end - 1]):
@@ -194,10 +191,7 @@ def _valid_spans(
     where: str,
     unknown: set[int] | None = None,
 ) -> Iterator[RawSpan]:
-    """Check and trim spans, and yield the valid ones, each with its place.
-
-    `unknown` gets the tokens that a rejected entity may have; None: the spans are not entities.
-    """
+    """Check and trim spans; `unknown` gets the tokens of rejected entities, if they are some."""
     text, entities = doc.text, int(unknown is not None)
     seen: set[RawSpan] = set()
     for span in _continuous(doc, spans, log, where, unknown):

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from ..input_error import CorpusError
 from .inline import MARKUP, is_link
+from .json_reader import TEMPLATE
 from .json_records import shorten
 from .repair_log import error
 
@@ -13,7 +14,6 @@ RASA = re.compile(r"\s*(?:#{2}\s*(?:intent|regex|lookup|synonym)\b|nlu:|-\s*(?:i
 MARKDOWN = re.compile(r"\s*(?:[-*+>|]\s|#{1,6}\s|[0-9]+[.)]\s|---|[\w-]+:\s*(?:[|>]-?)?$)")
 LABEL = re.compile(r"\w[\w&+-]*(?:\.[\w&+-]+)*")  # also GPE.city; city:OSL is Rasa's
 DIALOGUE = re.compile(r"\s*-\s+[^\Wa-z\d_].*[.!?…]\s*")
-SPANS = '{"text": "Ann left.", "spans": [{"start": 0, "end": 3, "label": "PER"}]}'
 
 
 def refuse_markdown(where: str, lines: Iterable[str]) -> None:
@@ -65,7 +65,7 @@ def refuse_xml(where: str, lines: list[str]) -> None:
         if mark in head:
             raise error(where, "a format of `convert --help`", name, way[0].upper() + way[1:])
     if XML.match(head):
-        fix = f"Export another format, or write {SPANS}"
+        fix = f"Export another format, or write {TEMPLATE}"
         raise error(where, "a format of `convert --help`", "XML", fix)
 
 

@@ -31,17 +31,12 @@ def read_pubtator(path: Path, nlp: Language, log: ConversionLog | None = None) -
         path: File, UTF-8, with blank lines between documents: `1|t|The title`, `1|a|The abstract`,
             and a line for each entity, with tabs: `1 0 3 The LABEL concept`. Other lines, of
             relations, are skipped.
-        nlp: Pipeline with the vocabulary and the tokenizer.
-        log: Decides what happens to mistakes, and counts them; None raises the first one.
 
     Yields:
         A Doc for each title and abstract, with a space between them. The concept is `kb_id_`, and
         the id of the document in `doc.user_data["meta"]`.
-
-    Raises:
-        CorpusError: For a document without a title, and for an invalid entity.
     """
-    return make_docs(path, nlp, log or ConversionLog(), partial(_records, path))
+    return make_docs(path, nlp, log, partial(_records, path))
 
 
 def _records(path: Path, log: ConversionLog) -> Iterator[Record]:

@@ -146,7 +146,7 @@ class ConversionLog:
                         f"{where}, {part}: expected at most {self.max_loss:.1%} of the {unit} to "
                         f"be left out, got {lost} of {total} ({lost / total:.1%}). Correct the "
                         "mistakes, or allow it, as --max-loss 1.0 does."
-                        f"{self.listed(dict(self.counts))}"
+                        f"{self.listed(self.counts)}"
                     )
 
     def propose_rules(self) -> None:
@@ -195,33 +195,17 @@ class ConversionLog:
             counter.update({"records": records, "entities": entities})
 
     def repaired(self, kind: str, problem: CorpusError, became: str = "") -> None:
-        """Count a mistake that the caller fixes. Raises it unless `repair` is set.
-
-        Args:
-            became: What the entity is after that, as a sentence with its place.
-        """
+        """Count a mistake that the caller fixes, after which an entity `became` another one."""
         self._count(f"repaired.{kind}", problem, became=became)
 
     def rejected(
         self, kind: str, problem: CorpusError, records: int = 0, entities: int = 0
     ) -> None:
-        """Count a mistake that the caller leaves out. Raises it unless `repair` is set.
-
-        Args:
-            records: Number of records left out, of those that `read` has counted.
-            entities: Number of entities left out, with those of the records.
-        """
+        """Count a mistake that the caller leaves out, with its numbers of records and entities."""
         self._count(f"rejected.{kind}", problem, records, entities)
 
     def aligned(self, became: str, entities: int = 0, kind: str = "") -> None:
-        """Count an entity that was aligned according to `alignment`; this is never an error.
-
-        Args:
-            became: What the entity is after that, as a sentence with its place.
-            entities: 1 if the entity is gone as its tokens are not annotated, or as it is now equal
-                to another one; else 0.
-            kind: What happened, if not `alignment`.
-        """
+        """Count an entity that was aligned, which is no error; `entities` is 1 if it is gone."""
         self._chosen(f"aligned.{kind or self.alignment}", became, entities)
 
     def joined(self, became: str, entities: int = 0) -> None:

@@ -104,12 +104,7 @@ def _spreadsheet_rows(path: Path) -> Iterator[Row]:
 
 
 def spreadsheet(path: Path) -> Iterator[tuple[Any, ...]]:
-    """Read the values of the first sheet of an .xlsx file.
-
-    Raises:
-        CorpusError: For a damaged file.
-        InputError: Without openpyxl.
-    """
+    """Read the values of the first sheet of an .xlsx file."""
     try:
         from openpyxl import load_workbook
     except ModuleNotFoundError:
@@ -140,10 +135,7 @@ def rows_of_text(path: Path) -> Rows:
 
 
 def rows_of_table(path: Path) -> Rows:
-    """Find the separator of a CSV file, and its encoding.
-
-    It is UTF-8, or Latin-1 for a file without a byte order mark that is not valid UTF-8.
-    """
+    """Find the separator of a CSV file, and its encoding: UTF-8 if it is valid, else Latin-1."""
     with path.open("rb") as file:
         head = file.read(4)
     if head == ZIP:

@@ -89,8 +89,6 @@ def read_table(
             With a text in each row, such as `text,entities` or `sentence,tags`, a cell has the
             entities in JSON, in any form of `read_json`, or a tag for each of the tokens, which
             spaces separate.
-        nlp: Pipeline with the vocabulary, and the tokenizer for texts.
-        log: Decides what happens to mistakes, and counts them; None raises the first one.
         token_column: The number or name of the column of the tokens.
         tag_column: The same of the tags.
         text_column: The name of the column of the texts, and `spans_column` that of the entities,
@@ -103,7 +101,7 @@ def read_table(
         CorpusError: As `read_conll` and `read_json`, and for CSV that cannot be divided into cells.
         InputError: For a spreadsheet without openpyxl.
     """
-    rows, log = rows_of_table(path), log or ConversionLog()
+    rows = rows_of_table(path)
     first = [row.cells for row in islice(rows.read(), FIRST)]
     with suppress(CorpusError):  # a cell may have several lines
         first = [cells for _, cells in islice(_cells(rows), FIRST)]

@@ -33,17 +33,9 @@ def read_webanno(path: Path, nlp: Language, log: ConversionLog | None = None) ->
     Args:
         path: File, UTF-8. The entities are the values of the layer NamedEntity or, without it, of
             the only layer of spans. Other layers are skipped.
-        nlp: Pipeline with the vocabulary.
-        log: Decides what happens to mistakes, and counts them; None raises the first one.
-
-    Yields:
-        A Doc for each sentence.
-
-    Raises:
-        CorpusError: For a file without such a layer, or with several others.
     """
     column = _column(path)
-    return make_docs(path, nlp, log or ConversionLog(), partial(_records, path, column))
+    return make_docs(path, nlp, log, partial(_records, path, column))
 
 
 def _column(path: Path) -> int:
