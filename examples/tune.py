@@ -68,7 +68,7 @@ def search(
         load_if_exists=True,
         direction="maximize",
     )
-    if not study.trials:  # the first trial has the settings of the config
+    if not study.get_trials(states=[TrialState.COMPLETE]):  # first, the settings of the config
         study.enqueue_trial({name: dot_to_object(config.interpolate(), name) for name in SPACE})
     while len(study.get_trials(states=[TrialState.COMPLETE, TrialState.FAIL])) < trials:
         # With the seed alone, a search that continues would repeat its first proposals.
@@ -78,7 +78,7 @@ def search(
             score = run(config, trial.params, output / str(trial.number), gpu_id)
         except Exception as error:
             study.tell(trial, state=TrialState.FAIL)
-            if trial.number == 0:  # the config itself fails
+            if not study.get_trials(states=[TrialState.COMPLETE]):  # the config itself fails
                 raise
             typer.echo(f"Trial {trial.number} failed: {error!r}", err=True)
         else:

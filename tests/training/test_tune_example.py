@@ -2,7 +2,9 @@
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import optuna
 import pytest
@@ -82,6 +84,19 @@ def test_search_whose_config_fails_raises_at_once(
     with pytest.raises(ValueError, match="too much"):
         search(example, tmp_path, 4, f"--{DROPOUT}", "0.45")
     assert len(imitated) == 1
+
+
+def test_search_that_was_stopped_in_its_first_trial_begins_with_the_config(
+    example: Any, imitated: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the machine failed."""
+    for error in (KeyboardInterrupt, MemoryError):
+        with monkeypatch.context() as patch:
+            patch.setattr(example, "run", Mock(side_effect=error))
+            with pytest.raises(error):
+                example.search(SimpleNamespace(args=[]), CONFIG, tmp_path)
+    search(example, tmp_path, 2)
+    assert imitated[0][DROPOUT] == load_config(CONFIG)["training"]["dropout"]
 
 
 @pytest.mark.slow
