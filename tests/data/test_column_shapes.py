@@ -168,6 +168,17 @@ DOUBTFUL = {
     "a label among PER-B": Read(f"Ann PER-B\nleft O\n\n{LATE}Oslo LOC\n", [*N, TWO[1]]),
     "underscore outside": Read("Ann\tperson\nleft\tO\nand\t_\n", ["[Ann](person) left and"]),
     "labels before a column of O": Read("Ann\tperson\tO\nleft\tO\tO\nLee\tperson\tO\n", LEE),
+    "labels before zeros, with a token column": Read(
+        "Ann\tperson\t0\nleft\tO\t0\nLee\tperson\t0\n", LEE, options={"token_column": 1}
+    ),
+    "missing value of pandas": Read("word,tag\nAnn,PER\nleft,O\nand,nan\n", [ANN[0] + " and"]),
+    "missing sentence of pandas": Read(
+        "sent,token,label\nSentence: 1,Ann,B-PER\nNaN,left,O\nNaN,too,O\nSentence: 2,Oslo,B-LOC\n",
+        ["[Ann](PER) left too", TWO[1]],
+    ),
+    "index that begins again": Read(
+        "0\tAnn\tB-PER\n1\tleft\tO\n0\tOslo\tI-PER\n1\tx\tO\n", [*ANN, "[Oslo](PER) x"]
+    ),
     "two columns of labels": Read("Ann\tperson\tO\nOslo\tO\tplace\nx\tO\tO\n", PLACES),
     "no tag": Read("Ann\tB-PER\nleft\t\n\nOslo\tB-LOC\n", ["nothing but an error"]),
     "no tag in a table": Read("word,tag\nAnn,B-PER\nleft,\n", ["nothing but an error"]),
