@@ -102,8 +102,9 @@ def _records(file: Rows, layout: Layout, log: ConversionLog) -> Iterator[Record]
         ends = starts or (blank and layout.sentence is None)
         if not (blank or is_comment):
             row = row if len(row.cells) == layout.width or row.problem else _refused(row, layout)
-            before, sentence = sentence, _sentence(row, layout, sentence)
-            ends = sentence != before
+            if layout.sentence is not None:
+                before, sentence = sentence, _sentence(row, layout, layout.sentence, sentence)
+                ends = sentence != before
         if rows and ends:
             yield _record(rows, layout, of, log)
             rows = []
@@ -135,11 +136,11 @@ def _refused(row: Row, layout: Layout) -> Row:
     return row._replace(problem=("columns", error(row.where, expected, got, fix)))
 
 
-def _sentence(row: Row, layout: Layout, before: str) -> str:
+def _sentence(row: Row, layout: Layout, column: int, before: str) -> str:
     """Return the name of the sentence of a row, which may be that of the row before."""
-    if layout.sentence is None or layout.sentence >= len(row.cells) or row.cells == layout.header:
+    if column >= len(row.cells) or row.cells == layout.header:
         return before
-    found = row.cells[layout.sentence]
+    found = row.cells[column]
     # In a row with a mistake, it may be another cell: then it is unlike the one before.
     is_other = row.problem and re.sub(r"\d+", "", found) != re.sub(r"\d+", "", before)
     return before if is_other else found or before

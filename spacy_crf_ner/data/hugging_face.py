@@ -29,6 +29,7 @@ STATE = "state.json"  # of a folder that Dataset.save_to_disk has written
 TOKENS, TAGS = usual.WORDS[0], usual.TAGS[0]  # the columns of `write_parquet`
 SPACES = "spaces"  # a column of `write_parquet`: whether a space follows each token
 NOT_ANNOTATED = (None, -1, -100)  # -1 in a ClassLabel; the loss of PyTorch ignores -100
+STRINGS, LISTS = ("string", "large_string"), ("list<", "large_list<")  # types of columns
 BATCH_ROWS = 1000
 BUFFER = 2**20  # bytes
 
@@ -142,7 +143,7 @@ def _columns(file: Path, keys: usual.Keys) -> Columns:
     with _opened(file) as opened:
         schema = _schema(opened)
         kinds = {each.name: each.type for each in schema if schema.names.count(each.name) == 1}
-    lists = {name for name in kinds if _is_list(kinds[name])}
+    lists = {name for name in kinds if str(kinds[name]).startswith(LISTS)}
     words = keys.words or _first(usual.WORDS, lists)
     tags = keys.tags or _first(usual.TAGS, lists)
     if keys.text or keys.spans or not (words and tags):
@@ -156,11 +157,11 @@ def _columns(file: Path, keys: usual.Keys) -> Columns:
         fix = "Choose two columns"
         raise error(str(file), "a column of tokens and one of tags", shorten((words, tags)), fix)
     items = {name: kinds[name].value_type for name in lists}
-    is_tags = tags in lists and (_is_string(items[tags]) or not types.is_nested(items[tags]))
-    if is_tags and not (words in lists and _is_string(items[words])):
+    is_tags = tags in lists and (str(items[tags]) in STRINGS or not types.is_nested(items[tags]))
+    if is_tags and not (words in lists and str(items[words]) in STRINGS):
         fix = "Set --token-column to a column of lists"
         raise error(f"{file}, column {words!r}", "lists of strings", str(kinds[words]), fix)
-    if is_tags and not (_is_string(items[tags]) or types.is_integer(items[tags])):
+    if is_tags and not (str(items[tags]) in STRINGS or types.is_integer(items[tags])):
         expected, got = "lists of strings or of ids", str(kinds[tags])
         raise error(f"{file}, column {tags!r}", expected, got, "Choose another column")
     names = None
@@ -172,22 +173,10 @@ def _columns(file: Path, keys: usual.Keys) -> Columns:
             raise error(f"{file}, column {tags!r}", "the names of the tag ids", got, fix)
     others = [name for name in DOCUMENTS if name in kinds.keys() - {words, tags}]
     documents = [
-        each for each in others if _is_string(kinds[each]) or types.is_integer(kinds[each])
+        each for each in others if str(kinds[each]) in STRINGS or types.is_integer(kinds[each])
     ]
     has_spaces = SPACES in lists and types.is_boolean(kinds[SPACES].value_type)
     return Columns(words, tags, names, (*documents[:1], *[SPACES] * has_spaces))
-
-
-def _is_list(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_list(kind) or types.is_large_list(kind))
-
-
-def _is_string(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def _class_names(schema: "Schema", column: str) -> tuple[str, ...] | None:

@@ -69,31 +69,21 @@ def is_tag(tag: str) -> bool:
 
 
 def find_scheme(layers: Iterable[Sequence[str | None]]) -> str:
-    """Return the scheme of all tags of a file, and their spelling, as "IOB2 written as PER-B"."""
-    pairs = {pair for tags in layers for pair in pairwise([None, *tags])}
-    spelling = find_spelling(tag for pair in pairs for tag in pair if tag)
-    standard = spelled(spelling)
-    scheme = detect_scheme([standard(tag or "O") for tag in pair] for pair in pairs)
-    scheme = "IO" if spelling == NO_PREFIX else scheme
-    return f"{scheme}{WRITTEN}{spelling}" if spelling in SPELLINGS else scheme
-
-
-# Tag schemes
-
-
-def detect_scheme(pairs: Iterable[Sequence[str]]) -> str:
-    """Detect the scheme of a file from all pairs of adjacent tags; O is before the first one.
+    """Return the scheme of all tags of a file, and their spelling, as "IOB2 written as PER-B".
 
     IOB1 and IOB2 are decoded in the same way: an I- that does not continue an entity begins one, as
     in conlleval, and a B- always begins one. In IOB1, a B- follows a tag of the same label; in
     IOB2, every entity begins with B-. "IOB1, IOB2" breaks both rules.
 
     Returns:
-        "IOB1", "IOB2", "BILUO", "BIOES", "BMES", two of these, or "none".
+        "IOB1", "IOB2", "BILUO", "BIOES", "BMES", two of these, "IO" of labels alone, or "none".
     """
+    pairs = {pair for tags in layers for pair in pairwise([None, *tags])}
+    spelling = find_spelling(tag for pair in pairs for tag in pair if tag)
+    standard = spelled(spelling)
     prefixes: set[str] = set()
     names: set[str] = set()
-    for before, tag in pairs:
+    for before, tag in ([standard(tag or "O") for tag in pair] for pair in pairs):
         if is_tag(tag):
             prefixes.add(tag[0])
             label = before[2:] if is_tag(before) else ""
@@ -102,7 +92,9 @@ def detect_scheme(pairs: Iterable[Sequence[str]]) -> str:
     closed = [name for name, own in CLOSED.items() if prefixes & set(own)]
     if "BMES" in closed and not prefixes & set("ILU"):
         closed = ["BMES"]  # its E- and S- are shared with BIOES
-    return ", ".join(closed or sorted(names)) or "none"
+    scheme = ", ".join(closed or sorted(names)) or "none"
+    scheme = "IO" if spelling == NO_PREFIX else scheme
+    return f"{scheme}{WRITTEN}{spelling}" if spelling in SPELLINGS else scheme
 
 
 def is_closed(scheme: str) -> bool:

@@ -13,6 +13,7 @@ from .repair_log import error
 MAX_LINE_BYTES = 16 * 2**20  # whole lines are in memory
 SKIPPED_BYTES = 2**20  # read at once while skipping a longer line
 
+NUL = "\0"
 Problem = tuple[str, CorpusError]  # the kind that a ConversionLog counts, and the error
 
 
@@ -73,16 +74,14 @@ def split_lines(
             continue
         if number == 1 and encoding == "utf-8":
             content = content.removeprefix(BOM_UTF8)
-        yield _decode(where, content.removesuffix(b"\n").removesuffix(b"\r"), encoding)
-
-
-def _decode(where: str, content: bytes, encoding: str) -> Line:
-    try:
-        text = content.decode(encoding)
-    except UnicodeDecodeError as bad:
-        problem = "encoding", error(where, "UTF-8", str(bad), "Save the file as UTF-8")
-        return Line(where, content.decode(encoding, "surrogateescape"), problem)
-    if (nul := text.find("\0")) < 0:
-        return Line(where, text)
-    got, fix = f"a NUL character at position {nul + 1}", "Save the file as text, in UTF-8"
-    return Line(where, text, ("nul", error(where, "text", got, fix)))
+        content = content.removesuffix(b"\n").removesuffix(b"\r")
+        unusable: Problem | None = None
+        try:
+            text = content.decode(encoding)
+        except UnicodeDecodeError as bad:
+            text = content.decode(encoding, "surrogateescape")
+            unusable = "encoding", error(where, "UTF-8", str(bad), "Save the file as UTF-8")
+        if NUL in text and not unusable:
+            got = f"a NUL character at position {text.index(NUL) + 1}"
+            unusable = "nul", error(where, "text", got, "Save the file as text, in UTF-8")
+        yield Line(where, text, unusable)

@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ def error(
     return CorpusError(f"{where}: expected {expected}, got {got}. {fix}.")
 
 
+@dataclass(eq=False)
 class ConversionLog:
     """Decide what happens to mistakes in a corpus, and count them.
 
@@ -69,38 +71,35 @@ class ConversionLog:
             that is no share.
     """
 
-    def __init__(
-        self,
-        repair: bool = False,
-        alignment: str = "strict",
-        spans_key: str | None = None,
-        max_loss: float = MAX_LOSS,
-        discontinuous: str = DISCONTINUOUS[0],
-    ) -> None:
+    repair: bool = False
+    alignment: str = ALIGNMENTS[0]
+    spans_key: str | None = None
+    max_loss: float = MAX_LOSS
+    discontinuous: str = DISCONTINUOUS[0]
+    counts: Counter[str] = field(default_factory=Counter, init=False)
+    totals: Counter[str] = field(default_factory=Counter, init=False)
+    parts: dict[str, Counter[str]] = field(default_factory=dict, init=False)
+    tag_schemes: dict[str, str] = field(default_factory=dict, init=False)
+    offsets: dict[str, "Offsets"] = field(default_factory=dict, init=False)
+    cuts: dict[Boundary, tuple[int, str]] = field(default_factory=dict, init=False)
+    merged: Counter[str] = field(default_factory=Counter, init=False)
+    examples: dict[str, list[str]] = field(default_factory=dict, init=False)
+    notes: list[str] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
         for name, value, choices in (
-            ("alignment", alignment, ALIGNMENTS),
-            ("discontinuous", discontinuous, DISCONTINUOUS),
+            ("alignment", self.alignment, ALIGNMENTS),
+            ("discontinuous", self.discontinuous, DISCONTINUOUS),
         ):
             if value not in choices:
                 raise InputError(f"{name}: expected one of {', '.join(choices)}, got {value!r}.")
-        if alignment == "missing" and spans_key is not None:
+        if self.alignment == "missing" and self.spans_key is not None:
             raise InputError(
                 "alignment: expected strict, expand or contract with a spans key, got 'missing'. "
                 "Only doc.ents can have tokens without annotation."
             )
-        if not 0 <= max_loss <= 1:
-            raise InputError(f"max_loss: expected a share from 0 to 1, got {max_loss}.")
-        self.repair, self.alignment, self.spans_key = repair, alignment, spans_key
-        self.max_loss, self.discontinuous = max_loss, discontinuous
-        self.counts: Counter[str] = Counter()
-        self.totals: Counter[str] = Counter()
-        self.parts: dict[str, Counter[str]] = {}
-        self.tag_schemes: dict[str, str] = {}
-        self.offsets: dict[str, Offsets] = {}
-        self.cuts: dict[Boundary, tuple[int, str]] = {}
-        self.merged: Counter[str] = Counter()
-        self.examples: dict[str, list[str]] = {}
-        self.notes: list[str] = []
+        if not 0 <= self.max_loss <= 1:
+            raise InputError(f"max_loss: expected a share from 0 to 1, got {self.max_loss}.")
         self._counted = [self.totals]
         self._collects = False
 
@@ -111,7 +110,7 @@ class ConversionLog:
 
     def for_second_pass(self) -> "ConversionLog":
         """Return a log to read the same files again, with the same decisions."""
-        again = ConversionLog(True, self.alignment, self.spans_key, 1.0, self.discontinuous)
+        again = replace(self, repair=True, max_loss=1.0)
         again.tag_schemes, again.offsets = {**self.tag_schemes}, {**self.offsets}
         return again
 
@@ -174,7 +173,7 @@ class ConversionLog:
             for unit in ("records", "entities")
         )
 
-    def listed(self, counts: dict[str, int]) -> str:
+    def listed(self, counts: Mapping[str, int]) -> str:
         """Return lines with the first mistakes of these kinds, for the end of an error."""
         lines = [""]
         for kind, messages in self.examples.items():
