@@ -491,18 +491,10 @@ def _of_spacy_2(where: str, document: JsonObject) -> Iterator[Record]:
             if not words or not all(is_text(word) and word.strip() for word in words):
                 raise error(where, "tokens with an 'orth'", shorten(words), fix)
             spaces, at = _spaces(raw, words, at)
-            tags = [token.get("ner") for token in tokens]
-            if not all(tag is None or isinstance(tag, str) for tag in tags):
-                raise error(where, "tags that are texts for 'ner'", shorten(tags), fix)
-            yield Record(
-                where,
-                words=words,
-                spaces=spaces,
-                tags=[[None if tag in NOT_ANNOTATED else tag for tag in tags]],
-                places=[f"{where}, sentence {number}"] * len(words),
-                sent_starts=[0],
-                meta={**named},
+            found = Record(
+                where, spaces=spaces, places=[f"{where}, sentence {number}"] * len(words)
             )
+            yield _tagged(found, {"tokens": tokens, **named}, None, "tokens", "tokens")
 
 
 def _spaces(raw: object, words: Sequence[str], at: int) -> tuple[list[bool] | None, int]:

@@ -34,6 +34,10 @@ class AnswerSpans(NamedTuple):
     now: NDArray[np.bool_]  # whether it annotates a token: (T,)
     labels: set[str] | None  # that it is about; None for all
 
+    def covers(self, doc: Doc) -> bool:
+        """Whether it annotates all words of the doc."""
+        return all(self.now[token.i] or is_blank(token.text) for token in doc)
+
 
 def merge_answers(
     corpus: Iterable[Doc], answers: Iterable[Doc], log: ConversionLog
@@ -148,11 +152,9 @@ def _contested(
     doc: Doc, said: AnswerSpans, known: Known, denied: set[SpanOffsets]
 ) -> set[SpanOffsets]:
     """Find the entities about which an answer differs from earlier ones."""
-
     now, own = said.now, said.labels
     # Only an answer about the whole text, and more labels, adds to what earlier ones say.
-    adds = own is not None and own.union([ALL]).issuperset(known)
-    adds &= all(now[token.i] or is_blank(token.text) for token in doc)
+    adds = own is not None and own.union([ALL]).issuperset(known) and said.covers(doc)
 
     def told(ent: SpanOffsets) -> NDArray[np.bool_]:
         start, end, label = ent
@@ -194,7 +196,7 @@ def _apply(doc: Doc, said: AnswerSpans) -> None:
             token.ent_id, token.ent_kb_id = 0, 0
     given = [*said.ents]
     labels, own = annotated_labels(doc), said.labels
-    is_whole = all(now[token.i] or is_blank(token.text) for token in doc)
+    is_whole = said.covers(doc)
     is_other = labels is not None and not labels.issuperset(ent.label_ for ent in given)
     if is_other and not (is_whole and own):
         unknown.update(token.i for token in doc if not token.ent_type)
