@@ -28,10 +28,6 @@ def read_spacy(path: Path, nlp: Language, log: ConversionLog | None = None) -> I
         path: File of `spacy convert` or `DocBin.to_disk`, or a folder of such files. A whole file
             is in memory, packed; Docs are made one at a time.
         log: Counts the Docs; one without `doc.spans[log.spans_key]` is an error, or left out.
-
-    Raises:
-        CorpusError: For a folder without .spacy files, and a file in another format or a truncated
-            one.
     """
     log = log or ConversionLog()
     for file in find_docbins(path):

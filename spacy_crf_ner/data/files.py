@@ -24,22 +24,15 @@ Files = dict[str, list[Path]]  # the files of each part, in reading order
 def find_files(sources: Sequence[Path], as_one: bool = False) -> tuple[Files, list[Path]]:
     """Find the files of a corpus, by part.
 
-    Args:
-        sources: Files and folders. A single file is the corpus. In a folder, and for several files,
-            words in the names determine the parts: train.txt, my_dev.conll, eng.testa. Files
-            without such names are one corpus, in this order.
-        as_one: Ignore the parts.
+    A single file is the corpus. In a folder, and for several files, words in the names determine
+    the parts: train.txt, my_dev.conll, eng.testa. Files without such names are one corpus, in this
+    order, and so are all if `as_one`.
 
     Returns:
         The files of each part, or of "corpus" if there are no parts, and the other files in the
         folders, such as a README and hidden files. A folder of brat counts as a file, and so do a
         folder named .spacy and one of `Dataset.save_to_disk`. The shards
         train-00000-of-00002.parquet and so on, if there are all of them, are the files of one part.
-
-    Raises:
-        CorpusError: For a file that is given twice, for two files for one part, for files with and
-            without parts, for a corpus without train, and for a folder with several files but no
-            parts.
     """
     parts: Files = {}
     ignored: list[Path] = []

@@ -105,9 +105,7 @@ def is_closed(scheme: str) -> bool:
 def decode_tags(tags: Sequence[str], closed: bool) -> tuple[list[SpanOffsets], list[InvalidTag]]:
     """Decode the entities of a sentence.
 
-    Args:
-        tags: A match of `TAG` for each token. M- is read as I-, E- as L-, S- as U-.
-        closed: Whether the scheme is closed, see `is_closed`.
+    M- is read as I-, E- as L-, S- as U-.
 
     Returns:
         The entities, and the tags that are invalid in a closed scheme. These are decoded as IOB: an

@@ -27,16 +27,13 @@ def write_jsonl(
             `doc.spans["incorrect_spans"]`, the labels that are annotated, sentence starts if they
             are known for all tokens, and `doc.user_data["meta"]`. A blocked token is written as
             outside. Other annotation, such as tags, is not written.
-        path: File to write; it is created, or replaced, when all Docs are written.
+        path: It is created, or replaced, when all Docs are written.
         nlp: The pipeline whose tokenizer will read them. The tokens of a Doc are written if spaces
             are unknown, or it makes others; without it, always.
         spans_key: Write `doc.spans[spans_key]` instead of doc.ents.
 
     Returns:
         The number of Docs.
-
-    Raises:
-        CorpusError: For metadata that JSON cannot represent.
     """
     number = 0
     with (

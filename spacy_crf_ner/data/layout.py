@@ -287,14 +287,13 @@ class _Sample:
         """Return a column that is named so, or constant in sentences, for some in a row."""
         others = [i for i in range(self.width) if i not in taken]
         named = self._named({*DOCUMENTS}, others)
-        found = [i for i in others if self._is_constant(i) and _are_runs(self._of_sentences(i))]
+        first = [rows[0] for rows in self.sentences]
+        constant = filter(self._is_constant, others)
+        found = [i for i in constant if _are_runs([row[i] for row in first])]
         column = named if named is not None else next(iter(found), None)
         if column is not None:
             self.notes.append(f"column {column + 1} names the document")
         return column
-
-    def _of_sentences(self, column: int) -> list[str]:
-        return [rows[0][column] for rows in self.sentences]
 
     def prefix(self, column: int) -> str:
         """Return the language that all tokens begin with, as in `en:Ann`; "" for none."""

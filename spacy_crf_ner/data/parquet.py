@@ -24,15 +24,11 @@ def write_parquet(docs: Iterable[Doc], path: Path, labels: Iterable[str]) -> "Co
             ClassLabel of O, B-X and I-X for each label, -1 where a token is not annotated for all
             of the labels; and "spaces", whether a space follows each token, null if that is
             unknown.
-        path: File to write.
         labels: Labels of all entities; the same ones for all parts of a corpus.
 
     Returns:
         How many ids of entities, spans, sentence starts and so on were not written. Annotation for
         other tasks, such as tags, is not counted.
-
-    Raises:
-        InputError: Without pyarrow.
     """
     with required("datasets"):
         import pyarrow

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MAX_MESSAGES = 20  # of each kind
 MAX_LISTED = 5  # of each kind, in an error
 MAX_LOSS = 0.05
+UNITS = "records", "entities"  # that are counted
 MISTAKES = ("repaired.", "rejected.")
 MAX_FILES = 5  # named ones
 MAX_SHOWN = 1000  # characters of the found text; a line may have millions
@@ -126,10 +127,13 @@ class ConversionLog:
         number = sum(found.values())
         if number == 1:
             raise CorpusError(self.examples[next(iter(found))][0])
+        left_out = " and ".join(
+            f"{self.totals[f'rejected.{unit}']} of {self.totals[unit]} {unit}" for unit in UNITS
+        )
         kinds = ", ".join(f"{kind.partition('.')[2]} {n}" for kind, n in found.items())
         raise CorpusError(
             f"{where}: expected no mistakes, got {number} ({kinds}). Correct them, or use "
-            f"--repair, which leaves out {self._left_out()}.{self.listed(found)}"
+            f"--repair, which leaves out {left_out}.{self.listed(found)}"
         )
 
     def check_kept(self, where: str) -> None:
@@ -138,7 +142,7 @@ class ConversionLog:
         Entities that are not annotated because `alignment` is "missing" are no loss: it was chosen.
         """
         for part, totals in self.parts.items() if self.repair else ():
-            for unit in ("records", "entities"):
+            for unit in UNITS:
                 lost, total = totals[f"rejected.{unit}"] - totals[f"aligned.{unit}"], totals[unit]
                 if lost > self.max_loss * total:
                     raise CorpusError(
@@ -166,12 +170,6 @@ class ConversionLog:
     def _where_cut(self) -> str:
         found = sorted(self.cuts.items(), key=lambda item: -item[1][0])
         return ", ".join(f"{n} between {each} ({one})" for each, (n, one) in found[:MAX_LISTED])
-
-    def _left_out(self) -> str:
-        return " and ".join(
-            f"{self.totals[f'rejected.{unit}']} of {self.totals[unit]} {unit}"
-            for unit in ("records", "entities")
-        )
 
     def listed(self, counts: Mapping[str, int]) -> str:
         """Return lines with the first mistakes of these kinds, for the end of an error."""

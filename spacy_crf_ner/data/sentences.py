@@ -14,7 +14,7 @@ def group_sentences(docs: Iterable[Doc], n_sents: int) -> Iterator[Doc]:
     """Join sentences to longer Docs, never across documents.
 
     Args:
-        docs: Sentences from a reader; they are changed.
+        docs: They are changed.
         n_sents: Sentences per Doc; the last Doc of a document may have fewer. 1 joins none. 0 joins
             all sentences of a document, or none if the corpus does not mark documents, see
             `document_of`.
@@ -22,9 +22,6 @@ def group_sentences(docs: Iterable[Doc], n_sents: int) -> Iterator[Doc]:
     Yields:
         Docs with sentence boundaries, and a space between sentences. If sentences have metadata,
         the joined Doc has a list of it as "sentences".
-
-    Raises:
-        InputError: For a negative number.
     """
     if n_sents < 0:
         raise InputError(f"n_sents: expected a number of sentences, 0 or more, got {n_sents}.")

@@ -60,19 +60,7 @@ class Split:
     def assign(
         self, documents: Sequence[str | None], shares: Mapping[str, float], where: str = "corpus"
     ) -> tuple[list[str], str]:
-        """Assign docs to parts.
-
-        Args:
-            documents: The document of each doc, None where it is not known.
-            shares: Fraction of the docs for each part; see `split_units` for how they are met.
-            where: The corpus, for messages.
-
-        Returns:
-            The part of each doc, and how they were split, for the user.
-
-        Raises:
-            InputError: For fewer docs than parts.
-        """
+        """Return the part of each doc, by its document, if known, and how they were split."""
         if len(documents) < len(shares):
             raise InputError(
                 f"{where}: expected at least {len(shares)} docs to split into "
@@ -115,15 +103,10 @@ DEFAULT = Split()
 
 
 def split_units(sizes: Sequence[int], shares: Sequence[float], seed: int = 0) -> list[int]:
-    """Split units at random; the same arguments give the same split.
+    """Return a part for each unit of so many docs, at random; the same seed gives the same split.
 
-    Args:
-        sizes: Number of docs of each unit.
-        shares: Fraction of the docs for each part. Each part has a unit, if there are enough, and
-            as many docs as its share, up to the size of the largest unit.
-
-    Returns:
-        For each unit, the index of its part.
+    Each part has a unit, if there are enough, and as many docs as its share, up to the size of the
+    largest unit.
     """
     draw = random.Random(seed).random  # Python guarantees this sequence in all versions
     order = sorted(range(len(sizes)), key=lambda _: draw())

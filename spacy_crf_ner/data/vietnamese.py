@@ -28,15 +28,10 @@ ANNOTATION: list[int | str] = [ENT_IOB, SENT_START, ENT_TYPE, ENT_KB_ID, ENT_ID]
 
 
 def split(docs: Iterable[Doc], separators: str = "_ ") -> Iterator[Doc]:
-    """Make a token of each syllable of a word.
+    """Make a token of each syllable of a word, and keep all annotation.
 
-    Args:
-        docs: Docs with words of several syllables, separated by an underscore or a space. A word
-            with an @ or a slash is an address and is not split, nor is a word with an empty part: a
-            lone underscore, or one at an edge.
-
-    Yields:
-        New Docs with the same entities, spans, missing annotation, sentence starts and user_data.
+    A word with an @ or a slash is an address and is not split, nor is a word with an empty part: a
+    lone underscore, or one at an edge.
     """
     for doc in docs:
         words: list[Word] = []
@@ -52,17 +47,9 @@ def split(docs: Iterable[Doc], separators: str = "_ ") -> Iterator[Doc]:
 def join(docs: Iterable[Doc]) -> Iterator[Doc]:
     """Make a token of each word that pyvi finds, with underscores between its syllables.
 
-    Args:
-        docs: Docs of syllables. A token with an underscore is already a word, and is kept; a token
-            with spaces, from spaCy's Vietnamese tokenizer, is split first. A word never crosses an
-            edge of an entity, of another span or of annotation, or a sentence start, and its
-            syllables are separated by spaces.
-
-    Yields:
-        New Docs, from which `split` makes the Docs of syllables again.
-
-    Raises:
-        InputError: If pyvi is not installed.
+    A token with an underscore is already a word, and is kept; a token with spaces, from spaCy's
+    Vietnamese tokenizer, is split first. A word never crosses an edge of an entity, of another span
+    or of annotation, or a sentence start, so that `split` makes the same Docs of syllables again.
     """
     return _join(split(docs, separators=" "), _pyvi_segmenter())
 
