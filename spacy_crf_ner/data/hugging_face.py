@@ -119,10 +119,6 @@ def _opened(file: Path) -> Iterator[Any]:
         raise error(str(file), "a complete file of Arrow or Parquet", str(problem), fix) from None
 
 
-def _schema(table: Any) -> "Schema":
-    return table.schema_arrow if hasattr(table, "schema_arrow") else table.schema
-
-
 def _first(names: Iterable[str], given: Container[str]) -> str | None:
     return next((name for name in names if name in given), None)
 
@@ -141,7 +137,7 @@ def _columns(file: Path, keys: usual.Keys) -> Columns:
     from pyarrow import types
 
     with _opened(file) as opened:
-        schema = _schema(opened)
+        schema: Schema = getattr(opened, "schema_arrow", None) or opened.schema
         kinds = {each.name: each.type for each in schema if schema.names.count(each.name) == 1}
     lists = {name for name in kinds if str(kinds[name]).startswith(LISTS)}
     words = keys.words or _first(usual.WORDS, lists)

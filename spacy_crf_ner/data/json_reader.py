@@ -116,7 +116,7 @@ def read_json(
     """
     keys = Keys(text_column, spans_column, token_column, tag_column)
     labels = _label_names(path)
-    return make_docs(path, nlp, log, partial(_records, path, keys, labels))
+    return make_docs(path, nlp, log, lambda log: read_values(json_values(path), keys, labels, log))
 
 
 def detect_array(head: str) -> str | None:
@@ -147,12 +147,6 @@ def _format(record: object) -> str | None:
     is_doccano = not lists.isdisjoint(("label", "labels")) and "tokens" not in record
     is_doccano |= "entities" in lists and ("relations" in record or "Comments" in record)
     return "doccano" if is_doccano and "spans" not in record else "jsonl"
-
-
-def _records(
-    path: Path, keys: Keys, labels: Mapping[int, str], log: ConversionLog
-) -> Iterator[Record]:
-    return read_values(json_values(path), keys, labels, log)
 
 
 def read_values(
@@ -455,9 +449,7 @@ def _of_item(
             )
             raise error(where, "labels that are texts", f"the number {span.label}", fix)
         return [span._replace(label=labels[span.label])]
-    if isinstance(span.label, list) and (len(span.label) == 1 or log.spans_key is not None):
-        return [span._replace(label=label) for label in span.label] or [span]
-    return [span]
+    return span.of_each_label(log.spans_key is not None)
 
 
 def _label_names(path: Path) -> dict[int, str]:

@@ -176,6 +176,4 @@ def _spans(value: object, log: ConversionLog) -> list[RawSpan]:
         return [RawSpan(value, None, None)]
     start, end, labels, text = (value.get(key) for key in ("start", "end", "labels", "text"))
     span = RawSpan(start, end, labels or "", text=text if isinstance(text, str) else None)
-    if isinstance(labels, list) and (len(labels) == 1 or log.spans_key is not None):
-        return [span._replace(label=label) for label in labels] or [span]
-    return [span]
+    return span.of_each_label(log.spans_key is not None)

@@ -30,6 +30,12 @@ class RawSpan(NamedTuple):
     parts: tuple[tuple[int, int], ...] = ()
     problem: Problem | None = None
 
+    def of_each_label(self, may_overlap: bool) -> "list[RawSpan]":
+        """Return a span for each label of a list; several ones only if spans may overlap."""
+        if isinstance(self.label, list) and (len(self.label) == 1 or may_overlap):
+            return [self._replace(label=label) for label in self.label] or [self]
+        return [self]
+
 
 @dataclass(slots=True)
 class Record:
