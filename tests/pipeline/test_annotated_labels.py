@@ -394,6 +394,8 @@ def test_labels_of_overlapping_entities_are_checked_and_augmented(tmp_path: Any)
     assert [span.text for span in eg.reference.spans["sc"]] == ["anna"]
     with pytest.raises(InputError, match=r"annotated labels \['LOC'\], got 'PER'"):
         lower_cased(doc, ["LOC"], tmp_path, "sc")
+    with pytest.raises(InputError, match=r"annotated labels \['LOC'\], got 'PER'"):
+        mark_annotated_labels(doc, ["LOC"], "sc")
     assert annotated_labels(doc) is None
 
 
