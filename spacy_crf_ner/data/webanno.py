@@ -17,8 +17,10 @@ from .repair_log import ConversionLog, error
 FORMAT = "#FORMAT=WebAnno TSV 3"
 LAYER = re.compile(r"#T_(SP|CH|RL)=(.*)")  # spans, chains and relations, and their features
 TOKEN = re.compile(r"\d+-\d+(?P<part>\.\d+)?\t(?P<start>\d+)-(?P<end>\d+)\t(?P<word>[^\t]*)\t")
-VALUE = re.compile(r"(.*?)(?:\[(\d+)\])?")  # PER, or PER[1] in each token of an entity
-NAMED_ENTITY = "NamedEntity"
+VALUE = re.compile(r"(.*?)(?:(?<!\\)\[(\d+)\])?")  # PER, or PER[1] in each token of an entity
+ESCAPED = re.compile(r"\\(.)")
+NO_LABEL = "*"
+NAMED_ENTITY, BUILT_IN = "NamedEntity", "de.tudarmstadt.ukp.dkpro.core."
 N_BEFORE = 3  # columns before those of the layers
 
 
@@ -32,7 +34,8 @@ def read_webanno(path: Path, nlp: Language, log: ConversionLog | None = None) ->
 
     Args:
         path: File, UTF-8. The entities are the values of the layer NamedEntity or, without it, of
-            the only layer of spans. Other layers are skipped.
+            the only layer of spans, if this is not a built-in layer. Its feature is `value`, or its
+            only one. Other layers are skipped.
     """
     column = _column(path)
     return make_docs(path, nlp, log, partial(_records, path, column))
@@ -40,20 +43,24 @@ def read_webanno(path: Path, nlp: Language, log: ConversionLog | None = None) ->
 
 def _column(path: Path) -> int:
     """Return the column of the labels."""
-    column, layers = N_BEFORE, dict[str, int]()
+    column, layers = N_BEFORE, dict[str, tuple[int, list[str]]]()
     for line in read_lines(path):
         if TOKEN.match(line.text):
             break
         if layer := LAYER.fullmatch(line.text):
             name, *features = layer[2].split("|")
             if layer[1] == "SP":
-                layers[name] = column + ("value" in features and features.index("value"))
+                layers[name] = column, features
             column += len(features)
     named = [name for name in layers if name.endswith(NAMED_ENTITY)] or [*layers]
-    if len(named) != 1:
+    if len(named) != 1 or not named[0].endswith(NAMED_ENTITY) and named[0].startswith(BUILT_IN):
         fix = "Export the project with the layer Named entity"
         raise error(str(path), f"one layer of entities, {NAMED_ENTITY}", shorten(named), fix)
-    return layers[named[0]]
+    column, features = layers[named[0]]
+    if len(features) > 1 and "value" not in features:
+        expected, fix = f"a feature 'value' of {named[0]}", "Name the feature of the labels so"
+        raise error(str(path), expected, shorten(features), fix)
+    return column + ("value" in features and features.index("value"))
 
 
 def _records(path: Path, column: int, log: ConversionLog) -> Iterator[Record]:
@@ -96,8 +103,13 @@ def _record(rows: list[Line], column: int) -> Record:
             start, stop = begin, end
             if token["part"]:
                 start, stop = first - file_begin + begin, last - file_begin + begin
+            if match[1] == NO_LABEL and not problem:
+                fix = "Label the entity, and export the file again"
+                bad = error(row.where, "a label for each entity", shorten(value), fix)
+                problem = "record", bad
             key = match[2] or f"{row.where} {match[1]}"
-            known = spans.get(key, RawSpan(start, stop, match[1], where=row.where))
+            label = ESCAPED.sub(r"\1", match[1])
+            known = spans.get(key, RawSpan(start, stop, label, where=row.where))
             spans[key] = known._replace(end=stop)
     return Record(
         rows[0].where,
