@@ -46,8 +46,13 @@ def has_elements(lines: list[str]) -> bool:
     """Return whether some lines have entities in elements, as <PER>Tim</PER>, and none brackets."""
     if any(match[2] for line in lines for match in MARKUP.finditer(line)):
         return False
-    ends = {match[2] for line in lines for match in ELEMENT.finditer(line) if match[1]}
-    return any(f"<{name}" in line for name in ends for line in lines)
+    return any(map(_element_in, lines))
+
+
+def _element_in(line: str) -> str:
+    """Return the name of an element that a line has from begin to end, or ""."""
+    names = (match[2] for match in ELEMENT.finditer(line) if match[1])
+    return next((name for name in names if f"<{name}" in line), "")
 
 
 def is_link(label: str) -> bool:
@@ -70,7 +75,7 @@ def read_inline(path: Path, nlp: Language, log: ConversionLog | None = None) -> 
 
     Raises:
         CorpusError: For unmatched brackets, nested entities, an entity without a label or inside a
-            token, and a link.
+            token, a link, and for entities in brackets beside some in elements.
     """
     first = [line.text for line in islice(read_lines(path), LAYOUT_LINES)]
     parse = _parse_elements if has_elements(first) else _parse
@@ -97,6 +102,8 @@ def _records(path: Path, parse: Parse, log: ConversionLog) -> Iterator[Record]:
 
 def _parse(where: str, line: str) -> tuple[str, list[RawSpan]]:
     """Remove the markup from a line."""
+    if (name := _element_in(line)) and not HTML.fullmatch(name):
+        raise _mixed(where, f"<{name}>", "Write them all as [Tim](PER)")
     text, at = "", 0
     spans = []
     for match in MARKUP.finditer(line):
@@ -118,6 +125,8 @@ def _parse(where: str, line: str) -> tuple[str, list[RawSpan]]:
 
 def _parse_elements(where: str, line: str) -> tuple[str, list[RawSpan]]:
     """Remove the elements from a line."""
+    if found := next((match[0] for match in MARKUP.finditer(line) if match[2]), ""):
+        raise _mixed(where, found, "Write them all so, or &#91; for the bracket of a text")
     text, at = "", 0
     spans: list[RawSpan] = []
     opened: list[tuple[str, str, int]] = []
@@ -140,6 +149,10 @@ def _parse_elements(where: str, line: str) -> tuple[str, list[RawSpan]]:
         fix = "Close each element, in the order of their beginnings, or write &lt; for <"
         raise error(where, f"<{opened[-1][0]}>text</{opened[-1][0]}>", repr(line[:40]), fix)
     return text + unescape(line[at:]), sorted(spans, key=lambda span: (span.start, -span.end))
+
+
+def _mixed(where: str, got: str, fix: str) -> CorpusError:
+    return error(where, "all entities in brackets, or all in elements, as <PER>Tim</PER>", got, fix)
 
 
 def _may_divide(word: str, at: int) -> bool:
