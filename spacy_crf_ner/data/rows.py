@@ -4,6 +4,7 @@ import csv
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from zipfile import BadZipFile
 
 from ..input_error import InputError
 from .iob import TAG
-from .lines import Problem, read_lines
+from .lines import MAX_LINE_BYTES, Problem, read_lines
 from .repair_log import error
 
 TAB, SPACES, BARS, SPREADSHEET = "\t", " ", "|", "xlsx"
@@ -20,7 +21,6 @@ MARKS = "#", ";"  # a comment begins with one
 DOCUMENT_START = "-DOCSTART-"
 ZIP = b"PK\x03\x04"  # the first bytes of a spreadsheet
 BYTE_ORDER_MARKS = BOM_UTF8, BOM_UTF16_LE, BOM_UTF16_BE
-BLOCK = 2**20  # characters read at once
 LAYOUT_LINES = 1000  # number of rows from which the layout is detected
 LAYOUT_CHARACTERS = 10_000  # longer rows say nothing about it
 
@@ -135,7 +135,7 @@ def rows_of_text(path: Path) -> Rows:
 
 
 def rows_of_table(path: Path) -> Rows:
-    """Find the separator of a CSV file, and its encoding: UTF-8 if it is valid, else Latin-1."""
+    """Find the separator of a CSV file, and its encoding: UTF-8, or that of Windows."""
     with path.open("rb") as file:
         head = file.read(4)
     if head == ZIP:
@@ -143,13 +143,22 @@ def rows_of_table(path: Path) -> Rows:
     found = Counter[str]()
     for line in islice(read_lines(path), LAYOUT_LINES):
         found.update({separator: line.text.count(separator) > 0 for separator in (*CSV, TAB)})
-    encoding = "utf-8" if head.startswith(BYTE_ORDER_MARKS) or _is_utf8(path) else "latin-1"
+    encoding = "utf-8" if head.startswith(BYTE_ORDER_MARKS) or _is_utf8(path) else "cp1252"
     return Rows(path, max((TAB, ";", ","), key=found.__getitem__), encoding)
 
 
 def _is_utf8(path: Path) -> bool:
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return all(iter(lambda: file.read(BLOCK), ""))
-    except UnicodeDecodeError:
-        return False
+    """Return whether at least half of the lines that are not ASCII are in UTF-8."""
+    with path.open("rb") as file:
+        balance = sum(_votes(line) for line in iter(lambda: file.readline(MAX_LINE_BYTES), b""))
+    return balance >= 0
+
+
+def _votes(line: bytes) -> int:
+    """Return 1 for a line in UTF-8, -1 for one in another encoding, 0 for ASCII."""
+    if line.isascii():
+        return 0
+    with suppress(UnicodeDecodeError):
+        line.decode()
+        return 1
+    return -1

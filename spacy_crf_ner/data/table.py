@@ -83,8 +83,8 @@ def read_table(
 
     Args:
         path: File of CSV, with commas, semicolons or tabs, or the first sheet of an .xlsx file.
-            CSV is UTF-8, or Latin-1 if it has no byte order mark and is not valid UTF-8. With a
-            token in each row, columns are found as in `read_conll`, or by their names in the first
+            CSV is UTF-8, or Windows-1252 (Latin-1) if it has no byte order mark, and most lines
+            that are not ASCII are not UTF-8. With a token in each row, columns are found as in `read_conll`, or by their names in the first
             row, such as `sentence,word,tag`; another cell in the column of sentences begins one.
             With a text in each row, such as `text,entities` or `sentence,tags`, a cell has the
             entities in JSON, in any form of `read_json`, or a tag for each of the tokens, which
