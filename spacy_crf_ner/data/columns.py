@@ -74,6 +74,7 @@ def is_columns(lines: list[str], separator: str | None = None) -> bool:
     if separator is None and sum(map(has_bars, lines)) > len(lines) / 2:
         return True
     rows = [line.split(separator) for line in lines if not line.startswith(MARKS)]
+    rows = [row for row in rows if not OF_SEVERAL.fullmatch(row[0])]
     tagged = Counter(i for row in rows for i, cell in enumerate(row) if i and TAG.fullmatch(cell))
     tagged.update(-1 for row in rows if len(row) > 1 and TAG.fullmatch(row[-1]))
     if max(tagged.values(), default=0) > len(rows) / 2:
@@ -188,6 +189,9 @@ def _problem(row: Row, layout: Layout) -> Problem | None:
         return "token", error(row.where, expected, shorten(word), fix)
     for column in layout.tags:
         tag = tag_in(row.cells[column], layout.key)
+        if not tag:
+            got = f"none in column {column + 1} for {word!r}"
+            return "tag", error(row.where, "a tag for each token", got, "Write O, or its tag")
         if tag != "O" and len(tag.split()) > 1 and TAG.fullmatch(tag):  # often, it is another cell
             fix = "Join its words, as in B-creative_work, or separate the columns"
             return "tag", error(row.where, "a tag whose label has no whitespace", repr(tag), fix)

@@ -21,7 +21,7 @@ SPELLINGS = {
     "B_PER": re.compile(r"(?P<prefix>[BIMLUES])[_.:](?P<label>\S+)"),
     "b-per": re.compile(r"(?P<prefix>[bimlues])[-_.:](?P<label>\S+)"),
     "PER-B": re.compile(r"(?P<label>\S+)[-_.:](?P<prefix>[BIMLUESbimlues])"),
-    "PER": re.compile(r"(?P<prefix>)(?P<label>(?![A-Z]-|[A-Za-z][_.:]$)[^\W\d][^|]*)"),
+    "PER": re.compile(r"(?P<prefix>)(?P<label>(?![A-Z]-|[A-Za-z][_.:]$)[^\W\d_][^|=]*)"),
 }
 NO_PREFIX = "PER"
 WRITTEN = " written as "  # between a scheme and a spelling
@@ -45,7 +45,8 @@ def spelled(scheme: str) -> Callable[[str], str]:
 def find_spelling(tags: Iterable[str]) -> str:
     """Return the spelling of the tags of a file: a key of `SPELLINGS`, or "B-PER".
 
-    Tags without a prefix are labels, if some tokens are outside; B and I alone are not labels.
+    Tags without a prefix are labels, if some tokens are outside, and none is in another spelling; B
+    and I alone are not labels.
     """
     given = {*tags} - {""}
     names = given.difference(OUTSIDE)
@@ -55,6 +56,8 @@ def find_spelling(tags: Iterable[str]) -> str:
         found = [*map(pattern.fullmatch, names)]
         prefixes = {each["prefix"].upper() for each in found if each}
         if not all(found) or (name == NO_PREFIX and given == names):
+            if not prefixes.isdisjoint("BIUS"):
+                return "B-PER"
             continue
         if not prefixes.isdisjoint({"B", "I", "U", "S", ""}):
             is_bare = names <= {*"BIbi"} or len({*"BI"} & {*map(str.upper, names)}) > 1

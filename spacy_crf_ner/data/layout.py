@@ -65,9 +65,11 @@ class Layout:
 
     def is_comment(self, row: Row) -> bool:
         """Whether a row before a sentence is a comment: it has no tag, or too many cells."""
-        if not is_comment(row):
-            return False
-        tag = tag_in(row.cells[self.tags[0]], self.key) if len(row.cells) == self.width else ""
+        if not is_comment(row) or len(row.cells) != self.width:
+            return is_comment(row)
+        if self.index is not None:
+            return not INDEX.match(row.cells[self.index])
+        tag = tag_in(row.cells[self.tags[0]], self.key)
         return not (tag in self.known or TAG.fullmatch(tag))
 
 
@@ -110,6 +112,8 @@ def detect_layout(
     tags = [tag] if tag is not None else sample.tag_columns(token, log.spans_key is not None)
     if token_column is None and not sample.header:
         sample.check_words(token, tags)
+    if key:
+        sample.check_key(tags[0], key)
     if token in tags:
         expected, got = "a column of tokens and one of tags", f"column {token + 1} for both"
         raise error(str(rows.path), expected, got, "Choose two columns")
@@ -189,6 +193,18 @@ class _Sample:
             expected = f"a column from 1 to {last}, or from -1, the last, to -{last}"
             raise error(str(self.path), expected, str(number), "Count the columns of a line")
         return (number - (number > 0)) % last, key
+
+    def check_key(self, column: int, key: str) -> None:
+        """Raise CorpusError if no cell of the column has the key, and other cells have tags."""
+        if any(f"|{key}=" in f"|{cell}" for cell in self.cells(column)):
+            return
+        for other in range(self.width):
+            for cell in self.cells(other):
+                pairs = (each.partition("=") for each in cell.split("|"))
+                found = [name for name, _, value in pairs if TAG.fullmatch(value) and value != "O"]
+                if found:
+                    fix = f"Choose the key of the tags, as in --tag-column {other + 1}:{found[0]}"
+                    raise error(str(self.path), f"the key {key!r}", shorten(cell), fix)
 
     def sentence_column(self) -> int | None:
         """Return a column that is named so or, without blank rows, has a number for some rows."""
