@@ -92,7 +92,8 @@ def _records(file: Rows, layout: Layout, log: ConversionLog) -> Iterator[Record]
     name = document_name(file.path)
     # What is before the first boundary is a document too.
     document = f"{name} 0" if _has_documents(file.path) else ""
-    rows, of, sentence = list[Row](), "", ""  # of a sentence, its document, and its own name
+    rows, of = list[Row](), ""  # of a sentence, and its document
+    sentence = ["", ""]  # the names of its document and of itself, in columns
     for row in file.read():
         starts = row.starts_document
         blank = starts or not (row.cells or row.problem)
@@ -104,7 +105,7 @@ def _records(file: Rows, layout: Layout, log: ConversionLog) -> Iterator[Record]
         if not (blank or is_comment):
             row = row if len(row.cells) == layout.width or row.problem else _refused(row, layout)
             if layout.sentence is not None:
-                before, sentence = sentence, _sentence(row, layout, layout.sentence, sentence)
+                before, sentence = sentence, _sentence(row, layout, sentence)
                 ends = sentence != before
         if rows and ends:
             yield _record(rows, layout, of, log)
@@ -137,14 +138,17 @@ def _refused(row: Row, layout: Layout) -> Row:
     return row._replace(problem=("columns", error(row.where, expected, got, fix)))
 
 
-def _sentence(row: Row, layout: Layout, column: int, before: str) -> str:
-    """Return the name of the sentence of a row, which may be that of the row before."""
-    if column >= len(row.cells) or row.cells == layout.header:
+def _sentence(row: Row, layout: Layout, before: list[str]) -> list[str]:
+    """Return the names of the document and sentence of a row; a blank cell is as the one before."""
+    if layout.sentence is None or row.cells == layout.header:
         return before
-    found = row.cells[column]
-    # In a row with a mistake, it may be another cell: then it is unlike the one before.
-    is_other = row.problem and re.sub(r"\d+", "", found) != re.sub(r"\d+", "", before)
-    return before if is_other else found or before
+    names = [*before]
+    for i, column in enumerate((layout.document, layout.sentence)):
+        found = row.cells[column] if column is not None and column < len(row.cells) else ""
+        # In a row with a mistake, it may be another cell: then it is unlike the one before.
+        is_other = row.problem and re.sub(r"\d+", "", found) != re.sub(r"\d+", "", before[i])
+        names[i] = before[i] if is_other else found or before[i]
+    return names
 
 
 def _record(rows: list[Row], layout: Layout, document: str, log: ConversionLog) -> Record:

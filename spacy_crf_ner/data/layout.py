@@ -114,10 +114,12 @@ def detect_layout(
         sample.check_words(token, tags)
     if key:
         sample.check_key(tags[0], key)
+    if tag_column is None and not sample.header:
+        sample.check_first_row(tags[0])
     if token in tags:
         expected, got = "a column of tokens and one of tags", f"column {token + 1} for both"
         raise error(str(rows.path), expected, got, "Choose two columns")
-    document = sample.document_column([*tags, token, sentence])
+    document = sample.document_column(sentence, [*tags, token, sentence])
     prefix = sample.prefix(token)
     if sample.notes:
         log.note(f"{rows.path}: {'; '.join(sample.notes)}.")
@@ -194,6 +196,15 @@ class _Sample:
             raise error(str(self.path), expected, str(number), "Count the columns of a line")
         return (number - (number > 0)) % last, key
 
+    def check_first_row(self, column: int) -> None:
+        """Raise CorpusError if labels are alone, and that of the first row is nowhere else."""
+        first, *others = self.cells(column) or [""]
+        is_other = first not in (*OUTSIDE, *others)
+        if is_other and find_spelling([first, *others]) == NO_PREFIX:
+            expected = "the names of columns, or a token whose label other rows have too"
+            fix = f"Choose --tag-column {first!r} if these are names, or else {column + 1}"
+            raise error(str(self.path), expected, shorten(self.sentences[0][0]), fix)
+
     def check_key(self, column: int, key: str) -> None:
         """Raise CorpusError if no cell of the column has the key, and other cells have tags."""
         if any(f"|{key}=" in f"|{cell}" for cell in self.cells(column)):
@@ -207,14 +218,19 @@ class _Sample:
                     raise error(str(self.path), f"the key {key!r}", shorten(cell), fix)
 
     def sentence_column(self) -> int | None:
-        """Return a column that is named so or, without blank rows, has a number for some rows."""
+        """Return a column that is named so or, without blank rows, has a number for some rows.
+
+        Only other such columns are before it, and its numbers are no flags.
+        """
         named = self._named(SENTENCE_NAMES, range(self.width))
         if named is not None or len(self.sentences) != 1:
             return named
         for column in range(self.width):
             values = self.cells(column)
             names = {re.sub(r"\d+", "", value) for value in values}
-            if len(names) == 1 and _are_runs(values):
+            if not _are_runs(values) or {*values} == {"0", "1"}:
+                return None
+            if len(names) == 1:
                 self.notes.append(f"column {column + 1} names the sentence")
                 return column
         return None
@@ -275,9 +291,18 @@ class _Sample:
         """Return the only column of tags of entities, or `several`; one of O alone if no other."""
         last, others = self.width - 1, [i for i in range(self.width) if i != token]
         found = [i for i in others if _are_tags(self.cells(i))]
-        if not found:
+        if all({*self.cells(i)} == {"O"} for i in found):
             named = self._named(TAG_NAMES, others)
-            return [last if named is None else named]
+            labels = [i for i in others if _are_labels(self.cells(i))]
+            if named is not None and (not found or named in labels):
+                return [named]
+            if labels and len({*labels, *found}) > 1:
+                fix = f"Choose one, as in --tag-column {labels[0] + 1}"
+                got = f"labels in {_numbers(labels)}"
+                got += f", and O in {_numbers(found)}" * bool(found)
+                raise error(str(self.path), "one column of tags", got, fix)
+            if not found:
+                return [last]
         if found == [last]:
             return found
         if len(found) == 1 and (several or not any(map(TAG.fullmatch, self.cells(last)))):
@@ -299,13 +324,17 @@ class _Sample:
             fix = f"{fix}, or keep all of them with --spans-key"
         raise error(str(self.path), expected, got, fix)
 
-    def document_column(self, taken: Sequence[int | None]) -> int | None:
-        """Return a column that is named so, or constant in sentences, for some in a row."""
+    def document_column(self, sentence: int | None, taken: Sequence[int | None]) -> int | None:
+        """Return a column that is named so, or has a value for some sentences in a row.
+
+        It is constant in sentences; or before the column of their names, which may begin again.
+        """
         others = [i for i in range(self.width) if i not in taken]
         named = self._named({*DOCUMENTS}, others)
         first = [rows[0] for rows in self.sentences]
         constant = filter(self._is_constant, others)
         found = [i for i in constant if _are_runs([row[i] for row in first])]
+        found += [i for i in others if i < (sentence or 0) and _are_runs(self.cells(i))]
         column = named if named is not None else next(iter(found), None)
         if column is not None:
             self.notes.append(f"column {column + 1} names the document")
@@ -334,6 +363,13 @@ def _are_runs(values: list[str]) -> bool:
 def _are_words(cells: list[str]) -> bool:
     lettered = sum(any(map(str.isalpha, cell)) for cell in cells)
     return len({*cells}) > 1 and lettered > 0.5 * len(cells)
+
+
+def _are_labels(cells: list[str]) -> bool:
+    """Whether a column has few values, of which one is outside and the others are labels alone."""
+    values = {*cells}
+    is_few = "O" in values and len(values) <= max(2, len(cells) / 2)
+    return is_few and find_spelling(values) == NO_PREFIX and not values <= {*CHUNKS, "O"}
 
 
 def _are_tags(cells: list[str]) -> bool:
