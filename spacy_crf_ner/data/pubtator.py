@@ -28,9 +28,9 @@ def read_pubtator(path: Path, nlp: Language, log: ConversionLog | None = None) -
     """Read the documents of PubTator, tokenized by the pipeline.
 
     Args:
-        path: File, UTF-8, where each document has a title, `1|t|The title`, an abstract, `1|a|The abstract`,
-            and a line for each entity, with tabs: `1 0 3 The LABEL concept`. Other lines, of
-            relations, are skipped.
+        path: File, UTF-8, where each document has a title, `1|t|The title`, an abstract,
+            `1|a|The abstract`, and a line for each entity, with tabs: `1 0 3 The LABEL concept`.
+            Other lines, of relations, are skipped.
 
     Yields:
         A Doc for each title and abstract, with a space between them. The concept is `kb_id_`, and

@@ -19,6 +19,7 @@ from .columns import is_columns, read_columns
 from .docs import make_docs
 from .iob import TAG
 from .json_records import decode_json
+from .label_studio import ANNOTATED, is_label_studio
 from .layout import Column, has_names_of_columns, plain_name
 from .lines import MAX_LINE_BYTES, Line, read_lines
 from .record import Record
@@ -84,8 +85,8 @@ def read_table(
     Args:
         path: File of CSV, with commas, semicolons or tabs, or the first sheet of an .xlsx file.
             CSV is UTF-8, or Windows-1252 (Latin-1) if it has no byte order mark, and most lines
-            that are not ASCII are not UTF-8. With a token in each row, columns are found as in `read_conll`, or by their names in the first
-            row, such as `sentence,word,tag`; another cell in the column of sentences begins one.
+            that are not ASCII are not UTF-8. With a token in each row, columns are found as in
+            `read_conll`, or by their names in the first row, such as `sentence,word,tag`; another cell in the column of sentences begins one.
             With a text in each row, such as `text,entities` or `sentence,tags`, a cell has the
             entities in JSON, in any form of `read_json`, or a tag for each of the tokens, which
             spaces separate.
@@ -156,7 +157,10 @@ def _value(row: dict[str, str], text: str, annotation: str) -> dict[str, Any]:
         return {**record, "tokens": text.split(), "tags": found.split()}
     if isinstance(words := decoded(text), list):
         return {**record, "tokens": words, "tags": found}
-    return {**record, "text": text, "label": found}
+    # A list without the objects of Label Studio is ours, whatever the other columns are.
+    is_plain = isinstance(found, dict) and record.keys().isdisjoint(("answer", *ANNOTATED))
+    is_other = is_plain or found == [] or is_label_studio({"label": found})
+    return {**record, "text": text, "label" if is_other else "entities": found}
 
 
 def decoded(cell: str) -> Any:

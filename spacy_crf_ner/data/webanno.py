@@ -53,7 +53,8 @@ def _column(path: Path) -> int:
                 layers[name] = column, features
             column += len(features)
     named = [name for name in layers if name.endswith(NAMED_ENTITY)] or [*layers]
-    if len(named) != 1 or not named[0].endswith(NAMED_ENTITY) and named[0].startswith(BUILT_IN):
+    is_other = named and named[0].startswith(BUILT_IN) and not named[0].endswith(NAMED_ENTITY)
+    if len(named) != 1 or is_other:
         fix = "Export the project with the layer Named entity"
         raise error(str(path), f"one layer of entities, {NAMED_ENTITY}", shorten(named), fix)
     column, features = layers[named[0]]
