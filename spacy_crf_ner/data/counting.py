@@ -56,11 +56,13 @@ class Offsets:
         counting: What they count.
         inclusive: Whether an end is the offset of the last character.
         is_certain: Whether the texts of spans show it; otherwise, the ends of words do.
+        by_format: Whether it is in records whose format has inclusive ends.
     """
 
     counting: str = CHARACTERS
     inclusive: bool = False
     is_certain: bool = False
+    by_format: bool = False
 
 
 class OffsetSurvey:
@@ -69,7 +71,8 @@ class OffsetSurvey:
     def __init__(self, tokens: Callable[[Record], Doc]) -> None:
         self._tokens = tokens
         self._fitting = Counter[frozenset[str]]()  # the ways by which a span is whole tokens
-        self._ends = Counter[str]()
+        # What spans say about their ends, in records whose format has inclusive ones, and in others.
+        self._ends = {True: Counter[str](), False: Counter[str]()}
 
     def add(self, record: Record) -> None:
         """Look at the spans of a record."""
@@ -77,8 +80,7 @@ class OffsetSurvey:
             return
         spans = [*record.spans, *record.incorrect]
         for span in spans if record.inclusive or record.counts_in is None else ():
-            self._ends.update(_evidence(record.text, span))
-        self._ends["format"] += record.inclusive
+            self._ends[record.inclusive].update(_evidence(record.text, span))
         if record.counts_in is None and possible_countings(record.text):
             with suppress(CorpusError):  # `make_docs` raises it
                 self._add_units(self._tokens(record), spans)
@@ -92,7 +94,7 @@ class OffsetSurvey:
 
     def result(self, where: str) -> Offsets:
         """Return what the offsets of the file `where` are; CorpusError if they differ."""
-        fitting, ends, ways = self._fitting, self._ends, (CHARACTERS, *UNITS)
+        fitting, ways = self._fitting, (CHARACTERS, *UNITS)
         totals = {way: sum(n for fits, n in fitting.items() if way in fits) for way in ways}
         best = max(ways, key=totals.__getitem__)
         for other in ways:
@@ -101,11 +103,28 @@ class OffsetSurvey:
             if against > MIXED * (for_best + against):
                 got = f"{for_best} that fit only {best}, and {against} only {other}"
                 raise error(where, "offsets that count the same", got, "Correct those that differ")
-        if said := ends["text, inclusive"] + ends["text, exclusive"]:
-            return Offsets(best, ends["text, inclusive"] > said / 2, True)
-        by_words = ends["inside"] > ends["all"] / 2
-        by_words &= ends["letter"] > ENDS_OF_WORDS * ends["all"] and best == CHARACTERS
-        return Offsets(best, bool(ends["format"]) or by_words)
+        by_format, _ = _are_inclusive(where, self._ends[True], True)
+        by_words = _show_inclusive(self._ends[False]) and best == CHARACTERS
+        inclusive, is_certain = _are_inclusive(where, self._ends[False], by_words)
+        return Offsets(best, inclusive, is_certain, by_format and bool(self._ends[True]))
+
+
+def _show_inclusive(ends: Counter[str]) -> bool:
+    """Whether most ends are inside of words, and are those of words if they are inclusive."""
+    return ends["inside"] > ends["all"] / 2 and ends["letter"] > ENDS_OF_WORDS * ends["all"]
+
+
+def _are_inclusive(where: str, ends: Counter[str], default: bool) -> tuple[bool, bool]:
+    """Return whether ends are inclusive, and whether the texts of spans show it."""
+    inclusive, exclusive = ends["text, inclusive"], ends["text, exclusive"]
+    is_certain = bool(inclusive or exclusive)
+    are_inclusive = inclusive >= exclusive if is_certain else default
+    against = ends["all"] - ends["letter"]
+    if are_inclusive and against > MIXED * ends["all"]:
+        got = f"{against} of {ends['all']} spans without a text whose last character is none"
+        fix = "Correct those that differ, or write the text of each span"
+        raise error(where, "ends that are all inclusive", got, fix)
+    return are_inclusive, is_certain
 
 
 def _evidence(text: str, span: RawSpan) -> list[str]:

@@ -120,7 +120,7 @@ def _survey(path: Path, nlp: Language, log: ConversionLog, read: ReadRecords) ->
     if has_tags:
         log.tag_schemes[str(path)] = scheme
     log.offsets[str(path)] = found = survey.result(str(path))
-    if found.inclusive:
+    if found.inclusive or found.by_format:
         log.note(f"{path}: the offsets of the ends of spans are those of their last characters.")
 
 
@@ -183,7 +183,8 @@ def _in_characters(record: Record, text: str, offsets: Offsets, log: ConversionL
         [_by_its_text(record.where, text, span, log) for span in each]
         for each in (spans, incorrect)
     )
-    if offsets.inclusive and (record.inclusive or record.counts_in is None):
+    others = offsets.inclusive and record.counts_in is None
+    if offsets.by_format if record.inclusive else others:
         if not (record.inclusive or offsets.is_certain) and (spans or incorrect):
             fix = "The spans are whole words only with their last characters: convert with --repair"
             problem = error(record.where, "offsets with exclusive ends", "inclusive ones", fix)

@@ -227,10 +227,11 @@ def _record(
     found.text = record.pop(text_key or "text", None)
     _set_words(found, record, words_key if is_ours else None)
     for key in OURS if is_ours else [span_key or ""]:
-        found.spans += _spans(where, record.pop(key, None), key, labels, log)
+        value = record.pop(key, None)
+        found.inclusive |= isinstance(value, list) and any(map(_has_points, value))
+        found.spans += _spans(where, value, key, labels, log)
     if is_ours:
         _set_parts(found, record, answer or "", log)
-    found.inclusive = span_key == "annotation"
     if record.get(UNITS) == IN_UTF16:
         found.counts_in = UTF16
     record.pop(UNITS, None)
@@ -417,6 +418,11 @@ def _spans(
     return [span for item in items for span in _of_item(where, item, labels, log)]
 
 
+def _has_points(item: object) -> bool:
+    """Whether an entity is one of Dataturks, whose ends are inclusive."""
+    return isinstance(item, dict) and isinstance(item.get("points"), list)
+
+
 def _of_place(place: object, label: str, text: str | None) -> RawSpan:
     is_pair = isinstance(place, list) and len(place) == 2
     start, end = place if is_pair and isinstance(place, list) else (place, None)
@@ -433,8 +439,9 @@ def _of_item(
         span = RawSpan(second, third, first) if is_label_first else RawSpan(*item)
     elif not isinstance(item, dict):
         span = RawSpan(item, None, None)
-    elif isinstance(points := item.get("points"), list):  # of Dataturks
-        given = [{**item, **each, "points": None} for each in points if isinstance(each, dict)]
+    elif _has_points(item):
+        points = [each for each in item["points"] if isinstance(each, dict)]
+        given = [{**item, **each, "points": None} for each in points]
         return [span for each in given for span in _of_item(where, each, labels, log)]
     else:
         start, end, label = (item.get(_first(item, keys) or "") for keys in (STARTS, ENDS, LABELS))

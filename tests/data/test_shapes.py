@@ -302,6 +302,15 @@ def test_inclusive_ends_of_some_records_are_not_those_of_others(
     assert [said(doc) for doc in converted(path, nlp, ConversionLog(repair=True))] == [FOUND] * 2
 
 
+def test_ends_of_two_kinds_in_one_file_are_an_error(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.jsonl"
+    spans = [{"start": a, "end": z - 1, "label": x, "text": TEXT[a:z]} for a, z, x in SPANS]
+    records = [{"text": TEXT, "spans": spans}, {"text": TEXT, "entities": SPANS}]
+    path.write_text("".join(json.dumps(each) + "\n" for each in records))
+    with pytest.raises(CorpusError, match=r"ends that are all inclusive, got 2 of 2 spans"):
+        converted(path, nlp)
+
+
 def test_keys_are_chosen_by_columns(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.jsonl"
     for record, columns in (
