@@ -71,7 +71,7 @@ class OffsetSurvey:
     def __init__(self, tokens: Callable[[Record], Doc]) -> None:
         self._tokens = tokens
         self._fitting = Counter[frozenset[str]]()  # the ways by which a span is whole tokens
-        # What spans say about their ends, in records whose format has inclusive ones, and in others.
+        # What spans say about ends, in records whose format has inclusive ones, and in others.
         self._ends = {True: Counter[str](), False: Counter[str]()}
 
     def add(self, record: Record) -> None:

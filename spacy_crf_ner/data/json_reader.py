@@ -14,7 +14,7 @@ from spacy.tokens import Doc
 from ..docbin import DOCUMENT
 from ..input_error import CorpusError
 from .docs import make_docs
-from .iob import is_tag
+from .iob import OUTSIDE, is_tag
 from .json_records import (
     JsonObject,
     decode_json,
@@ -25,7 +25,7 @@ from .json_records import (
     pop_typed,
     shorten,
 )
-from .label_studio import is_label_studio, label_studio_record
+from .label_studio import ANNOTATED, is_label_studio, label_studio_record
 from .record import CHARACTERS, UTF16, RawSpan, Record
 from .repair_log import ConversionLog, error
 
@@ -35,6 +35,7 @@ WORDS = ("tokens", "words")
 OURS = ("spans", "entities")
 SPANS = ("ents", "label", "labels", "annotations", "annotation")
 TAGS = ("ner_tags", "ner", "tags", "labels", "label")
+OF_ENTITIES = TAGS[:2]  # by their names; others may be of something else
 ANNOTATION = (*OURS, "answer", "missing", "incorrect")  # in JSON lines of spaCy, Prodigy, and ours
 # Keys of a span.
 STARTS = ("start", "start_offset", "start_char", "begin")
@@ -52,6 +53,7 @@ TASK = re.compile(
     r'"(?:data"\s*:\s*\{|(?:annotations|completions|annotation_id|annotator|lead_time)")'
 )
 NOT_ANNOTATED = ("-", None, -1, -100)  # tags: of spaCy 2, and of the library datasets
+OTHERS = (*NOT_ANNOTATED, *OUTSIDE, 0)  # tags that are of no entity
 LABEL_FILES = ("labels.json", "label.json", "label_config.json")  # doccano exports them
 
 
@@ -137,7 +139,7 @@ def detect_json_lines(lines: Iterable[str]) -> str | None:
 
 
 def _format(record: object) -> str | None:
-    if is_label_studio(record):
+    if is_label_studio(record) or (isinstance(record, dict) and _is_empty_task(record)):
         return "label_studio"
     if isinstance(record, list):
         return "jsonl" if is_pair(record) else None
@@ -210,28 +212,32 @@ def _record(
     words_key = keys.words or _first(record, WORDS)
     if not (text_key or words_key):
         raise unannotated(where, record)
-    is_ours = not record.keys().isdisjoint(ANNOTATION) and not keys.spans
-    span_key = keys.spans or (None if is_ours else _span_key(where, record, words_key))
-    tag_key = None if span_key or (is_ours and text_key) else _tag_key(record, words_key, keys)
+    span_keys, tag_key = _annotation_keys(where, record, words_key, keys)
+    if not (span_keys or tag_key):
+        if _is_empty_task(record):
+            return label_studio_record(where, record, log)
+        _check_annotated(where, record)
+    answer = _answer(found, record, keys, is_tagged=bool(tag_key))
+    if answer == "ignore":
+        log.skipped("answer")
+        return None
+    found.labels = _annotated_labels(where, record)
     if tag_key:
         return _tagged(found, record, text_key, words_key or "", tag_key)
-    if is_ours:
-        answer = _answer(found, record, log)
-        if answer is None:
-            return None
-    elif not span_key:
-        raise unannotated(where, record)
     if not text_key and words_key:
         fix = "Add the text whose characters they count, or write a tag for each token"
         raise error(where, "a text for the spans", f"the keys {shorten(sorted(record))}", fix)
     found.text = record.pop(text_key or "text", None)
-    _set_words(found, record, words_key if is_ours else None)
-    for key in OURS if is_ours else [span_key or ""]:
-        value = record.pop(key, None)
+    _set_words(found, record, None if {*span_keys}.difference(OURS) else words_key)
+    for key in span_keys:
+        value = record.pop(key)
         found.inclusive |= isinstance(value, list) and any(map(_has_points, value))
         found.spans += _spans(where, value, key, labels, log)
-    if is_ours:
-        _set_parts(found, record, answer or "", log)
+    found.incorrect = _spans(where, record.pop("incorrect", None), "incorrect", {}, log)
+    if answer == "reject":
+        found.spans, found.incorrect = [], found.spans + found.incorrect
+    found.missing = pop_typed(where, record, "missing", list)
+    found.sent_starts = pop_typed(where, record, "sent_starts", list)
     if record.get(UNITS) == IN_UTF16:
         found.counts_in = UTF16
     record.pop(UNITS, None)
@@ -245,36 +251,77 @@ def _first(record: JsonObject, keys: Iterable[str]) -> str | None:
     return next((key for key in keys if record.get(key) is not None), None)
 
 
-def _span_key(where: str, record: JsonObject, words_key: str | None) -> str | None:
-    """Return the only one of `SPANS` that has entities."""
-    words = record.get(words_key or "")
-    found = []
-    for key in SPANS:
-        value = record.get(key)
-        is_dict = isinstance(value, dict) and all(
-            isinstance(v, (dict, list)) for v in value.values()
-        )
-        is_tags = isinstance(words, list) and isinstance(value, list) and _are_tags(value, words)
-        if is_dict or (isinstance(value, list) and not is_tags):
-            found.append(key)
-    if len(found) > 1:
-        fix = "Choose one, as in --spans-column " + found[0]
-        raise error(where, f"one of {', '.join(SPANS)}", " and ".join(found), fix)
-    return found[0] if found else None
+def _annotation_keys(
+    where: str, record: JsonObject, words_key: str | None, keys: Keys
+) -> tuple[list[str], str | None]:
+    """Return the keys of the entities, or that of the tags; CorpusError if others have some too."""
+    if chosen := keys.spans or keys.tags:
+        if chosen not in record or not (keys.spans or words_key):
+            raise unannotated(where, record)
+        return ([chosen], None) if keys.spans else ([], chosen)
+    tags = _tag_keys(record, words_key)
+    tagged = [key for key in tags if _have_entities(key, _tags(record, key))]
+    lists = [key for key in SPANS if key not in tags and isinstance(record.get(key), (list, dict))]
+    ours = [key for key in OURS if record.get(key) is not None]
+    others = [key for key in lists if _holds_entities(record[key])]
+    if ours or others:
+        if len(found := ours[:1] + others + tagged) > 1:
+            option = f"--spans-column {found[0]}" + f" or --tag-column {found[-1]}" * bool(tagged)
+            raise _doubt(where, found, option)
+        return ours or others, None
+    if any(_tags(record, key) != _tags(record, tags[0]) for key in tags):
+        raise _doubt(where, tags, f"--tag-column {tags[0]}")
+    return ([], tags[0]) if tags else (sorted(lists, key=lambda key: len(record[key]))[:1], None)
 
 
-def _tag_key(record: JsonObject, words_key: str | None, keys: Keys) -> str | None:
-    """Return the key of a tag for each token; that of the tokens if they have their own tags."""
+def _is_empty_task(record: JsonObject) -> bool:
+    """Whether a record is a task of Label Studio in JSON-MIN that has no entity."""
+    items = [item for value in record.values() if isinstance(value, list) for item in value]
+    has_spans = any(
+        isinstance(item, list) or (isinstance(item, dict) and _first(item, STARTS))
+        for item in items
+    )
+    return not (record.keys().isdisjoint(ANNOTATED) or has_spans)
+
+
+def _doubt(where: str, found: list[str], option: str) -> CorpusError:
+    got, fix = " and ".join(found), f"Choose the one to read, as in {option}"
+    return error(where, "entities under one key", got, fix)
+
+
+def _holds_entities(value: list[Any] | JsonObject) -> bool:
+    """Whether a value has entities, in any shape, and not only strings or numbers."""
+    if isinstance(value, list):
+        return any(isinstance(each, (list, dict)) for each in value)
+    return bool(value) and all(isinstance(each, (list, dict)) for each in value.values())
+
+
+def _tag_keys(record: JsonObject, words_key: str | None) -> list[str]:
+    """Return the keys with a tag for each token that may be of entities, or that of the tokens."""
     words = record.get(words_key or "")
     if not words_key or not isinstance(words, list):
-        return None
-    if keys.tags:
-        return keys.tags
+        return []
     named = [key for key in TAGS if _are_tags(record.get(key), words)]
-    named.sort(key=lambda key: not all(tag is None or is_tag(str(tag)) for tag in record[key]))
-    if named or not (words and all(isinstance(word, dict) for word in words)):
-        return named[0] if named else None
-    return words_key if any(_first(word, WORD_TAGS) for word in words) else None
+    if found := [key for key in named if key in OF_ENTITIES or _look_like_tags(record[key])]:
+        return sorted(found, key=lambda key: not _look_like_tags(record[key]))
+    has_own = all(isinstance(word, dict) for word in words) and any(_tags(record, words_key))
+    return named or [words_key] * has_own
+
+
+def _tags(record: JsonObject, key: str) -> list[Any]:
+    """Return the values of a key of tags; of tokens, their own tags."""
+    return [
+        tag.get(_first(tag, WORD_TAGS) or "") if isinstance(tag, dict) else tag
+        for tag in record[key]
+    ]
+
+
+def _look_like_tags(tags: list[Any]) -> bool:
+    return "O" in tags or all(tag is None or is_tag(str(tag)) for tag in tags)
+
+
+def _have_entities(key: str, tags: list[Any]) -> bool:
+    return (key in OF_ENTITIES or _look_like_tags(tags)) and any(tag not in OTHERS for tag in tags)
 
 
 def _are_tags(value: object, words: list[Any]) -> bool:
@@ -290,20 +337,23 @@ def _tagged(
 ) -> Record:
     """Read tokens and their tags."""
     where, words = found.where, record[words_key]
-    values = record.pop(tag_key, None)
-    if tag_key == words_key:
-        values = [word.get(_first(word, WORD_TAGS) or "") for word in words]
+    values = _tags(record, tag_key) if isinstance(record[tag_key], list) else record[tag_key]
+    if tag_key != words_key:
+        del record[tag_key]
     if not isinstance(values, list) or not isinstance(words, list):
         raise error(where, f"a list for {tag_key!r} and for {words_key!r}", shorten(values))
     if any(type(value) is int and value not in NOT_ANNOTATED for value in values):
         got = f"numbers, {shorten(values)}"
         fix = "Write the name of each, or save the dataset by save_to_disk, which keeps the names"
         raise error(where, "tags that are texts", got, fix)
+    if parts := [key for key in ("missing", "incorrect") if record.get(key)]:
+        fix = "Write spans instead of tags, or - as the tag of a token that is not annotated"
+        raise error(where, "a text and spans beside these parts", shorten(parts), fix)
     if text_key:
         found.text = record.pop(text_key)
-    record.setdefault(words_key, words)
     _set_words(found, record, words_key)
-    found.tags = [[None if tag in NOT_ANNOTATED else str(tag) for tag in values]]
+    unknown = (*NOT_ANNOTATED, *OUTSIDE) if found.partial else NOT_ANNOTATED
+    found.tags = [[None if tag in unknown else str(tag) for tag in values]]
     found.sent_starts = [0] if words else []
     found.counts_in = CHARACTERS
     _set_meta(found, record)
@@ -357,46 +407,42 @@ def _set_meta(found: Record, record: JsonObject) -> None:
 # What Prodigy and `write_jsonl` add
 
 
-def _answer(found: Record, record: JsonObject, log: ConversionLog) -> str | None:
-    """Return the answer about a record; None if it is skipped."""
-    where = found.where
-    given = [record[key] for key in OURS if key in record]
-    is_null = bool(given) and all(value is None for value in given)
-    is_null &= record.get("answer") != "ignore"
-    if is_null or all(record.get(key) is None for key in ANNOTATION):
-        if is_null:
-            fix = "Annotate the text, or leave the record out"
-            expected = f"annotation, one of the keys {', '.join(ANNOTATION)}"
-            raise error(where, expected, "null as the spans", fix)
+def _check_annotated(where: str, record: JsonObject) -> None:
+    """Check that a record without entities says that it was annotated, as by an answer."""
+    if not record.keys().isdisjoint(OURS) and record.get("answer") != "ignore":
+        fix = "Annotate the text, or leave the record out"
+        expected = f"annotation, one of the keys {', '.join(ANNOTATION)}"
+        raise error(where, expected, "null as the spans", fix)
+    if all(record.get(key) is None for key in ANNOTATION):
         raise unannotated(where, record)
+
+
+def _answer(found: Record, record: JsonObject, keys: Keys, is_tagged: bool) -> str:
+    """Remove and return the answer about a record: accept, reject, or ignore if it is skipped."""
+    where = found.where
     default = "ignore" if "_view_id" in record else "accept"  # Prodigy exports answers alone
-    answer = pop_typed(where, record, "answer", str) or default
+    answer = default if record.get("answer") is None else record["answer"]
     if answer not in ("accept", "reject", "ignore"):
+        if keys.spans or keys.tags:  # which is an answer to something else
+            return "accept"
         raise error(where, "the answer accept, reject or ignore", shorten(answer))
+    record.pop("answer", None)
     # Whether the answer applies only to the spans; None if unknown.
     binary = None if (view := record.get("_view_id")) is None else view == "ner"
     if record.get("_is_binary") is not None:
         binary = pop_typed(where, {**record}, "_is_binary", bool)
-    if answer == "ignore" or (answer == "reject" and binary is False):
-        log.skipped("answer")
-        return None
+    if answer == "reject" and (is_tagged or binary is False):
+        return "ignore"
     found.partial = answer == "reject" or bool(binary)
-    return answer
+    return str(answer)
 
 
-def _set_parts(found: Record, record: JsonObject, answer: str, log: ConversionLog) -> None:
-    """Read which parts of a text, and which labels, are annotated, and the sentences."""
-    where = found.where
-    found.incorrect = _spans(where, record.pop("incorrect", None), "incorrect", {}, log)
-    if answer == "reject":
-        found.spans, found.incorrect = [], found.spans + found.incorrect
-    found.missing = pop_typed(where, record, "missing", list)
-    found.sent_starts = pop_typed(where, record, "sent_starts", list)
+def _annotated_labels(where: str, record: JsonObject) -> list[str] | None:
     has_labels = record.get("annotated_labels") is not None
     labels = pop_typed(where, record, "annotated_labels", list)
     if not all(is_text(label) and label for label in labels):
         raise error(where, "a list of labels for 'annotated_labels'", shorten(labels))
-    found.labels = labels if has_labels else None
+    return labels if has_labels else None
 
 
 # Spans

@@ -17,14 +17,14 @@ OF_TASK = (*ANNOTATED, "id", "created_at", "updated_at")
 
 
 def is_label_studio(record: object) -> bool:
-    """Return whether a JSON value is a task of Label Studio, in JSON or JSON-MIN."""
+    """Return whether a JSON value is surely a task of Label Studio, in JSON or JSON-MIN."""
     if not isinstance(record, dict) or "spans" in record or "entities" in record:
         return False
-    if isinstance(record.get("data"), dict) or "completions" in record:
+    if not isinstance(record.get("text"), str) and isinstance(record.get("data"), dict):
         return True
     lists = (value for value in record.values() if isinstance(value, list))
     labeled = any(isinstance(each, dict) and "labels" in each for value in lists for each in value)
-    return labeled or not record.keys().isdisjoint((*ANNOTATED, QUESTION))
+    return labeled or "completions" in record or QUESTION in record
 
 
 def label_studio_record(where: str, task: JsonObject, log: ConversionLog) -> Record | None:
