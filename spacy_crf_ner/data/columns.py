@@ -11,9 +11,9 @@ from spacy.tokens import Doc
 
 from ..docbin import DOCUMENT, document_name
 from .docs import make_docs
-from .iob import OUTSIDE, SPELLINGS, TAG, find_spelling
+from .iob import MISSING, OUTSIDE, SPELLINGS, TAG, find_spelling
 from .json_records import shorten
-from .layout import NO_SPACE, OF_SEVERAL, Column, Layout, detect_layout, tag_in
+from .layout import INDEX, NO_SPACE, OF_SEVERAL, Column, Layout, detect_layout, tag_in
 from .lines import Problem
 from .record import Record
 from .repair_log import ConversionLog, error
@@ -107,6 +107,8 @@ def _records(file: Rows, layout: Layout, log: ConversionLog) -> Iterator[Record]
             if layout.sentence is not None:
                 before, sentence = sentence, _sentence(row, layout, sentence)
                 ends = sentence != before
+            elif rows:
+                ends = _begins_again(rows[-1], row, layout)
         if rows and ends:
             yield _record(rows, layout, of, log)
             rows = []
@@ -147,8 +149,19 @@ def _sentence(row: Row, layout: Layout, before: list[str]) -> list[str]:
         found = row.cells[column] if column is not None and column < len(row.cells) else ""
         # In a row with a mistake, it may be another cell: then it is unlike the one before.
         is_other = row.problem and re.sub(r"\d+", "", found) != re.sub(r"\d+", "", before[i])
-        names[i] = before[i] if is_other else found or before[i]
+        names[i] = before[i] if is_other or found in MISSING else found
     return names
+
+
+def _begins_again(before: Row, row: Row, layout: Layout) -> bool:
+    """Whether the tokens are counted from the start again: a sentence ends without a blank row."""
+    if layout.index is None or before.problem or row.problem:
+        return False
+    cells = before.cells[layout.index], row.cells[layout.index]
+    if not all(map(INDEX.fullmatch, cells)):
+        return False
+    last, number = map(int, cells)
+    return number in (0, 1) and number <= last
 
 
 def _record(rows: list[Row], layout: Layout, document: str, log: ConversionLog) -> Record:

@@ -16,6 +16,7 @@ PREFIXES = "B, I, L, U, E, S, M"
 CLOSED = {"BILUO": "LU", "BIOES": "ES", "BMES": "M"}
 CLOSED_SCHEMES = "BILUO (BIOES, BMES) has B- I- L- (B- I- E-, B- M- E-), or U- (S-) for one token"
 OUTSIDE = ("O", "0", "o")  # the first one is always outside
+MISSING = ("", "nan", "NaN")  # no value, also as pandas writes it
 # Other spellings of tags: each pattern has a group for the prefix, and one for the label.
 SPELLINGS = {
     "B_PER": re.compile(r"(?P<prefix>[BIMLUES])[_.:](?P<label>\S+)"),
@@ -50,7 +51,7 @@ def find_spelling(tags: Iterable[str]) -> str:
     """
     given = {*tags} - {""}
     names = given.difference(OUTSIDE)
-    if not names or any(map(TAG.fullmatch, names)):
+    if not names or any(map(TAG.fullmatch, names)) or not names.isdisjoint(MISSING):
         return "B-PER"
     for name, pattern in SPELLINGS.items():
         found = [*map(pattern.fullmatch, names)]

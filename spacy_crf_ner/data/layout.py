@@ -296,7 +296,7 @@ class _Sample:
             labels = [i for i in others if _are_labels(self.cells(i))]
             if named is not None and (not found or named in labels):
                 return [named]
-            if labels and len({*labels, *found}) > 1:
+            if labels and {*labels, *found} != {last}:
                 fix = f"Choose one, as in --tag-column {labels[0] + 1}"
                 got = f"labels in {_numbers(labels)}"
                 got += f", and O in {_numbers(found)}" * bool(found)
