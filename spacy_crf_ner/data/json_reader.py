@@ -40,7 +40,7 @@ ANNOTATION = (*OURS, "answer", "missing", "incorrect")  # in JSON lines of spaCy
 # Keys of a span.
 STARTS = ("start", "start_offset", "start_char", "begin")
 ENDS = ("end", "end_offset", "end_char", "stop")
-LABELS = ("label", "labels", "tag", "type", "entity", "entity_type")
+LABELS = ("label", "labels", "tag", "type", "entity", "entity_type", "entity_group")
 # Keys of a token.
 WORD = ("text", "orth", "word")
 WORD_TAGS = ("ner", "ner_tag", "tag")
@@ -165,7 +165,7 @@ def read_values(
                 raise error(where, "an object of JSON", shorten(value), "Write {...}, with a text")
             if "paragraphs" in value:
                 yield from _of_spacy_2(where, value)
-            elif (held := _held(value, keys)) is not None:
+            elif (held := _held(where, value, keys)) is not None:
                 log.skipped("record of null", held.count(None))
                 given = ((f"{where}, record {n}", each) for n, each in enumerate(held, 1))
                 items = (each for each in given if each[1] is not None)
@@ -179,15 +179,19 @@ def read_values(
             yield Record(where, problem=("record", problem))
 
 
-def _held(value: JsonObject, keys: Keys) -> list[Any] | None:
+def _held(where: str, value: JsonObject, keys: Keys) -> list[Any] | None:
     """Return the records that an object without a text holds, or None."""
-    for key in () if _has_text(value, keys) else CONTAINERS:
-        inner = value.get(key)
-        if isinstance(inner, dict) and (held := _held(inner, keys)) is not None:
-            return held
-        if isinstance(inner, list) and any(_has_text(i, keys) or is_pair(i) for i in inner):
-            return inner
-    return None
+    held: dict[str, list[Any]] = {}
+    for key, inner in () if _has_text(value, keys) else value.items():
+        if isinstance(inner, dict) and key in CONTAINERS:
+            if (records := _held(where, inner, keys)) is not None:
+                held[key] = records
+        elif isinstance(inner, list) and any(_has_text(i, keys) or is_pair(i) for i in inner):
+            held[key] = inner
+    if len(held) > 1:
+        fix = "Write each list to a file of its own"
+        raise error(where, "one list of records", " and ".join(held), fix)
+    return next((held[key] for key in held if key in CONTAINERS), None)
 
 
 def _has_text(value: object, keys: Keys) -> bool:
@@ -212,7 +216,7 @@ def _record(
     words_key = keys.words or _first(record, WORDS)
     if not (text_key or words_key):
         raise unannotated(where, record)
-    span_keys, tag_key = _annotation_keys(where, record, words_key, keys)
+    span_keys, tag_key = _annotation_keys(where, record, text_key, words_key, keys)
     if not (span_keys or tag_key):
         if _is_empty_task(record):
             return label_studio_record(where, record, log)
@@ -252,17 +256,20 @@ def _first(record: JsonObject, keys: Iterable[str]) -> str | None:
 
 
 def _annotation_keys(
-    where: str, record: JsonObject, words_key: str | None, keys: Keys
+    where: str, record: JsonObject, text_key: str | None, words_key: str | None, keys: Keys
 ) -> tuple[list[str], str | None]:
     """Return the keys of the entities, or that of the tags; CorpusError if others have some too."""
     if chosen := keys.spans or keys.tags:
-        if chosen not in record or not (keys.spans or words_key):
+        has_words = isinstance(record.get(words_key or ""), list)
+        if chosen not in record or not (keys.spans or has_words):
             raise unannotated(where, record)
         return ([chosen], None) if keys.spans else ([], chosen)
     tags = _tag_keys(record, words_key)
     tagged = [key for key in tags if _have_entities(key, _tags(record, key))]
     lists = [key for key in SPANS if key not in tags and isinstance(record.get(key), (list, dict))]
-    ours = [key for key in OURS if record.get(key) is not None]
+    # Without a text, no spans are only that.
+    has_spans = text_key or not tags or any(map(record.get, OURS))
+    ours = [key for key in OURS if has_spans and record.get(key) is not None]
     others = [key for key in lists if _holds_entities(record[key])]
     if ours or others:
         if len(found := ours[:1] + others + tagged) > 1:
@@ -302,10 +309,10 @@ def _tag_keys(record: JsonObject, words_key: str | None) -> list[str]:
     if not words_key or not isinstance(words, list):
         return []
     named = [key for key in TAGS if _are_tags(record.get(key), words)]
-    if found := [key for key in named if key in OF_ENTITIES or _look_like_tags(record[key])]:
-        return sorted(found, key=lambda key: not _look_like_tags(record[key]))
-    has_own = all(isinstance(word, dict) for word in words) and any(_tags(record, words_key))
-    return named or [words_key] * has_own
+    if all(isinstance(word, dict) for word in words) and any(_tags(record, words_key)):
+        named.append(words_key)
+    look = [key for key in named if _look_like_tags(_tags(record, key))]
+    return look + [key for key in OF_ENTITIES if key in named and key not in look] or named
 
 
 def _tags(record: JsonObject, key: str) -> list[Any]:
@@ -336,12 +343,12 @@ def _tagged(
     found: Record, record: JsonObject, text_key: str | None, words_key: str, tag_key: str
 ) -> Record:
     """Read tokens and their tags."""
-    where, words = found.where, record[words_key]
+    where = found.where
     values = _tags(record, tag_key) if isinstance(record[tag_key], list) else record[tag_key]
     if tag_key != words_key:
         del record[tag_key]
-    if not isinstance(values, list) or not isinstance(words, list):
-        raise error(where, f"a list for {tag_key!r} and for {words_key!r}", shorten(values))
+    if not isinstance(values, list):
+        raise error(where, f"a list for {tag_key!r}", shorten(values))
     if any(type(value) is int and value not in NOT_ANNOTATED for value in values):
         got = f"numbers, {shorten(values)}"
         fix = "Write the name of each, or save the dataset by save_to_disk, which keeps the names"
@@ -350,11 +357,11 @@ def _tagged(
         fix = "Write spans instead of tags, or - as the tag of a token that is not annotated"
         raise error(where, "a text and spans beside these parts", shorten(parts), fix)
     if text_key:
-        found.text = record.pop(text_key)
+        found.text = record.pop(text_key, None)
     _set_words(found, record, words_key)
     unknown = (*NOT_ANNOTATED, *OUTSIDE) if found.partial else NOT_ANNOTATED
     found.tags = [[None if tag in unknown else str(tag) for tag in values]]
-    found.sent_starts = [0] if words else []
+    found.sent_starts = [0] if values else []
     found.counts_in = CHARACTERS
     _set_meta(found, record)
     return found
@@ -492,6 +499,9 @@ def _of_item(
     else:
         start, end, label = (item.get(_first(item, keys) or "") for keys in (STARTS, ENDS, LABELS))
         ids = (item.get("kb_id"), item.get("id")) if "start" in item else (None, None)
+        if re.match("[BI]-.", str(item.get("entity"))):
+            got, fix = shorten(item), 'Join the tokens, as aggregation_strategy="simple" does'
+            raise error(where, "whole entities, instead of tagged tokens", got, fix)
         text = item.get("text")
         span = RawSpan(start, end, label, *ids, text=text if isinstance(text, str) else None)
     if type(span.label) is int and (labels or isinstance(item, dict)):
@@ -530,6 +540,7 @@ def _of_spacy_2(where: str, document: JsonObject) -> Iterator[Record]:
         if "sentences" not in paragraph:
             got = f"the keys {shorten(sorted(paragraph))}"
             raise error(where, "paragraphs of 'sentences', as in spaCy 2", got, fix)
+        records: list[Record] = []
         for number, sentence in enumerate(pop_objects(where, paragraph, "sentences", fix), 1):
             tokens = pop_objects(where, sentence, "tokens", fix)
             words: list[Any] = [token.get("orth") for token in tokens]
@@ -539,7 +550,14 @@ def _of_spacy_2(where: str, document: JsonObject) -> Iterator[Record]:
             found = Record(
                 where, spaces=spaces, places=[f"{where}, sentence {number}"] * len(words)
             )
-            yield _tagged(found, {"tokens": tokens, **named}, None, "tokens", "tokens")
+            record = {"tokens": tokens, **named}
+            records.append(_tagged(found, record, None, "tokens", "tokens"))
+        entities = len(pop_typed(where, paragraph, "entities", list))
+        tagged = [tag for each in records for tag in each.tags[0] if str(tag)[:1] in ("B", "U")]
+        if entities and entities != len(tagged):
+            got = f"{entities} in 'entities' and {len(tagged)} in the tags"
+            raise error(where, "all entities also as tags, 'ner' of the tokens", got, fix)
+        yield from records
 
 
 def _spaces(raw: object, words: Sequence[str], at: int) -> tuple[list[bool] | None, int]:
