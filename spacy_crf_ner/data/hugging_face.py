@@ -28,6 +28,7 @@ PARQUET, STREAM, ARROW = b"PAR1", b"\xff\xff\xff\xff", b"ARROW1"
 STATE = "state.json"  # of a folder that Dataset.save_to_disk has written
 TOKENS, TAGS = usual.WORDS[0], usual.TAGS[0]  # the columns of `write_parquet`
 SPACES = "spaces"  # a column of `write_parquet`: whether a space follows each token
+ANSWERS = ("_view_id", "_is_binary", "answer")  # of Prodigy, about the spans of a text
 NOT_ANNOTATED = (None, -1, -100)  # -1 in a ClassLabel; the loss of PyTorch ignores -100
 STRINGS, LISTS = ("string", "large_string"), ("list<", "large_list<")  # types of columns
 BATCH_ROWS = 1000
@@ -171,8 +172,9 @@ def _columns(file: Path, keys: usual.Keys) -> Columns:
     documents = [
         each for each in others if str(kinds[each]) in STRINGS or types.is_integer(kinds[each])
     ]
+    answers = [name for name in ANSWERS if name in kinds and ANSWERS[0] in kinds and not is_tags]
     has_spaces = SPACES in lists and types.is_boolean(kinds[SPACES].value_type)
-    return Columns(words, tags, names, (*documents[:1], *[SPACES] * has_spaces))
+    return Columns(words, tags, names, (*documents[:1], *[SPACES] * has_spaces, *answers))
 
 
 def _class_names(schema: "Schema", column: str) -> tuple[str, ...] | None:

@@ -93,10 +93,10 @@ def read_json(
             - "offsets_in": "utf-16" if the offsets certainly count in it. A record with it that has
                 no "id" is a task of `suggest` that doccano has not exported, and skipped.
 
-            With "spans" or "entities" also what Prodigy and `write_jsonl` add:
+            Entities under two keys are an error. Also what Prodigy and `write_jsonl` add:
 
             - "answer": "accept"; "ignore": the record is skipped; or "reject": its spans are
-                incorrect, and nothing else is annotated,
+                incorrect, and nothing else is annotated; with tags, it is skipped,
             - "_is_binary" or, without it, "_view_id": whether the answer applies only to the spans
                 (true, "ner"), so that the rest of an accepted record is not annotated, or to the
                 whole text (false, "ner_manual"), so that a rejected record is skipped. Without
@@ -221,7 +221,7 @@ def _record(
         if _is_empty_task(record):
             return label_studio_record(where, record, log)
         _check_annotated(where, record)
-    answer = _answer(found, record, keys, is_tagged=bool(tag_key))
+    answer = _answer(found, record, is_tagged=bool(tag_key))
     if answer == "ignore":
         log.skipped("answer")
         return None
@@ -265,12 +265,14 @@ def _annotation_keys(
             raise unannotated(where, record)
         return ([chosen], None) if keys.spans else ([], chosen)
     tags = _tag_keys(record, words_key)
-    tagged = [key for key in tags if _have_entities(key, _tags(record, key))]
-    lists = [key for key in SPANS if key not in tags and isinstance(record.get(key), (list, dict))]
+    named = [key for key in (*SPANS, *OF_ENTITIES) if key not in tags]
+    lists = [key for key in named if isinstance(record.get(key), (list, dict))]
+    others = [key for key in lists if _holds_entities(record[key])]
+    tagged = [key for key in tags or OF_ENTITIES if _have_entities(key, _tags(record, key))]
+    tagged = [key for key in tagged if key not in others]
     # Without a text, no spans are only that.
     has_spans = text_key or not tags or any(map(record.get, OURS))
     ours = [key for key in OURS if has_spans and record.get(key) is not None]
-    others = [key for key in lists if _holds_entities(record[key])]
     if ours or others:
         if len(found := ours[:1] + others + tagged) > 1:
             option = f"--spans-column {found[0]}" + f" or --tag-column {found[-1]}" * bool(tagged)
@@ -278,7 +280,8 @@ def _annotation_keys(
         return ours or others, None
     if any(_tags(record, key) != _tags(record, tags[0]) for key in tags):
         raise _doubt(where, tags, f"--tag-column {tags[0]}")
-    return ([], tags[0]) if tags else (sorted(lists, key=lambda key: len(record[key]))[:1], None)
+    lists = sorted((key for key in lists if key in SPANS), key=lambda key: len(record[key]))
+    return ([], tags[0]) if tags else (lists[:1], None)
 
 
 def _is_empty_task(record: JsonObject) -> bool:
@@ -317,9 +320,10 @@ def _tag_keys(record: JsonObject, words_key: str | None) -> list[str]:
 
 def _tags(record: JsonObject, key: str) -> list[Any]:
     """Return the values of a key of tags; of tokens, their own tags."""
+    values = record.get(key)
     return [
         tag.get(_first(tag, WORD_TAGS) or "") if isinstance(tag, dict) else tag
-        for tag in record[key]
+        for tag in (values if isinstance(values, list) else ())
     ]
 
 
@@ -424,14 +428,12 @@ def _check_annotated(where: str, record: JsonObject) -> None:
         raise unannotated(where, record)
 
 
-def _answer(found: Record, record: JsonObject, keys: Keys, is_tagged: bool) -> str:
+def _answer(found: Record, record: JsonObject, is_tagged: bool) -> str:
     """Remove and return the answer about a record: accept, reject, or ignore if it is skipped."""
     where = found.where
     default = "ignore" if "_view_id" in record else "accept"  # Prodigy exports answers alone
     answer = default if record.get("answer") is None else record["answer"]
     if answer not in ("accept", "reject", "ignore"):
-        if keys.spans or keys.tags:  # which is an answer to something else
-            return "accept"
         raise error(where, "the answer accept, reject or ignore", shorten(answer))
     record.pop("answer", None)
     # Whether the answer applies only to the spans; None if unknown.

@@ -676,3 +676,15 @@ def test_memory_does_not_grow_with_the_file(suffix: str, tmp_path: Path) -> None
         return highest
 
     assert peak(10000) < 1.5 * peak(2000) + 2**20
+
+
+def test_read_hugging_face_rejected_spans_of_prodigy_are_incorrect(
+    tmp_path: Path, nlp: Language
+) -> None:
+    spans = [[{"start": 0, "end": 3, "label": "PER"}]] * 2
+    columns = {"text": ["Ann left."] * 2, "spans": spans, "_view_id": ["ner"] * 2}
+    table = pa.table({**columns, "answer": ["accept", "reject"]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    accepted, rejected = read_hugging_face(tmp_path / "a.parquet", nlp)
+    assert [ent.text for ent in accepted.ents] == ["Ann"] and not rejected.ents
+    assert [span.text for span in rejected.spans["incorrect_spans"]] == ["Ann"]

@@ -187,9 +187,18 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"title": "x", "paragraphs": [{"context": TEXT, "qas": []}]},
         "paragraphs of 'sentences', as in spaCy 2, got the keys .'context', 'qas'",
     ),
+    "tags and parts that are not annotated": (
+        {"text": " ".join(TOKENS), "tokens": TOKENS, "ner_tags": TAGS, "missing": [[4, 8]]},
+        "beside these parts, got .'missing'.",
+    ),
+    "unknown answer": ({"text": TEXT, "ents": SPANS, "answer": "Reject"}, "got 'Reject'"),
     "other text": (
         {"body": TEXT, "annotations": SPANS},
         "no text .*'body' has .*--text-column body",
+    ),
+    "tags and spans": (
+        {"text": " ".join(TOKENS), "tokens": TOKENS, "entities": [], "ner_tags": TAGS},
+        "--spans-column entities or --tag-column ner_tags",
     ),
     "two keys": (
         {"text": TEXT, "label": SPANS, "ents": SPANS},
@@ -244,6 +253,20 @@ DOUBTFUL: dict[str, Any] = {
         "ner_tags": ["B-PER", "O", "O", "O"],
         "labels": ["O", "O", "B-LOC", "O"],
     },
+    "numbers of tags and tags": {"tokens": TOKENS, "ner_tags": [0] * 4, "labels": TAGS},
+    "tags of objects beside other tags": {
+        "tokens": [{"text": word, "ner": tag} for word, tag in zip(TOKENS, TAGS)],
+        "tags": ["NNP", "VBD", "NNP", "."],
+    },
+    "tags of objects beside no spans": {
+        "text": " ".join(TOKENS),
+        "spans": [],
+        "tokens": [{"text": word, "ner": tag} for word, tag in zip(TOKENS, TAGS)],
+    },
+    "tags without tokens": {"text": TEXT, "entities": [], "ner_tags": TAGS},
+    "spans named as tags": {"text": TEXT, "entities": [], "ner": SPANS},
+    "task and unknown key": {"text": TEXT, "annotator": "bob", "persons": SPANS},
+    "label beside data": {"text": TEXT, "label": SPANS, "data": {"source": "x"}},
     "tags as labels": {
         "text": TEXT,
         "entities": [{"start": a, "end": z, "entity": f"B-{label}"} for a, z, label in SPANS],
@@ -290,6 +313,34 @@ def test_tags_that_were_rejected_are_not_read_as_accepted(tmp_path: Path, nlp: L
     except CorpusError:
         return
     assert [said(doc) for doc in docs if doc.ents] == [FOUND]
+
+
+def test_answers_apply_to_entities_of_chosen_keys(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": TEXT, "persons": SPANS, "answer": "reject"}) + "\n")
+    (doc,) = converted(path, nlp, format="jsonl", columns={"spans_column": "persons"})
+    assert not doc.ents and [span.text for span in doc.spans["incorrect_spans"]] == ["Ann", "Oslo"]
+
+
+def test_accepted_tags_of_a_binary_answer_annotate_no_other_token(
+    tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"tokens": TOKENS, "ner_tags": TAGS, "_is_binary": True}) + "\n")
+    (doc,) = converted(path, nlp)
+    assert said(doc) == FOUND and [token.ent_iob for token in doc] == [3, 0, 3, 0]
+
+
+def test_chosen_key_that_a_record_lacks_is_an_error(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": TEXT, "tokens": TOKENS, "entities": SPANS}) + "\n")
+    for columns in (
+        {"spans_column": "persons"},
+        {"tag_column": "kinds"},
+        {"tag_column": "entities", "token_column": "forms"},
+    ):
+        with pytest.raises(CorpusError, match="line 1: expected"):
+            converted(path, nlp, format="jsonl", columns=columns)
 
 
 def test_inclusive_ends_of_some_records_are_not_those_of_others(
