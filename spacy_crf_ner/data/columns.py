@@ -81,7 +81,7 @@ def is_columns(lines: list[str], separator: str | None = None) -> bool:
         return True
     # Other spellings, such as labels alone, may be any words: all rows, after a header, are alike.
     for values in ({row[-1] for row in rows}, {row[-1] for row in rows[1:]}):
-        is_few = not values.isdisjoint(OUTSIDE) and len(values) <= max(2, len(rows) / 2)
+        is_few = not values.isdisjoint(OUTSIDE) and len(values) <= max(3, len(rows) / 2)
         if is_few and find_spelling(values) in SPELLINGS:
             return len({len(row) for row in rows}) == 1 < len(rows[0])
     return False
@@ -101,7 +101,7 @@ def _records(file: Rows, layout: Layout, log: ConversionLog) -> Iterator[Record]
         if (starts or is_comment) and (named := NEW_DOCUMENT.match(row.text)):
             number += 1
             document = named[1] or f"{name} {number}"
-        ends = starts or (blank and layout.sentence is None)
+        ends = blank
         if not (blank or is_comment):
             row = row if len(row.cells) == layout.width or row.problem else _refused(row, layout)
             if layout.sentence is not None:

@@ -60,6 +60,8 @@ def find_spelling(tags: Iterable[str]) -> str:
             if not prefixes.isdisjoint("BIUS"):
                 return "B-PER"
             continue
+        if name == "PER-B" and len(prefixes) == 1:
+            return "B-PER"  # perhaps the labels hepatitis-B and vitamin_b
         if not prefixes.isdisjoint({"B", "I", "U", "S", ""}):
             is_bare = names <= {*"BIbi"} or len({*"BI"} & {*map(str.upper, names)}) > 1
             return "B-PER" if name == NO_PREFIX and is_bare else name

@@ -81,11 +81,15 @@ def is_comment(row: Row) -> bool:
 
 
 def tag_in(cell: str, key: str) -> str:
-    """Return the tag in a cell as `name=B-PER|Gloss=x`; without a key, the cell is the tag."""
+    """Return the tag in a cell as `name=B-PER|Gloss=x`; without a key, the cell is the tag.
+
+    Several tags of a key are together, which is no tag.
+    """
     if not key:
         return cell
     pairs = (each.partition("=") for each in cell.split("|"))
-    return next((value for name, _, value in pairs if name == key), "O")
+    found = [value for name, _, value in pairs if name == key]
+    return "|".join(found) if found else "O"
 
 
 def plain_name(name: str) -> str:

@@ -82,5 +82,8 @@ def unknown_format(where: str, lines: list[str]) -> CorpusError:
         format, why = "conll", f"no column of tags, as O and B-PER: {lines[0][:60]!r}"
     else:
         format, why = "inline", f"no entity in brackets, {lines[0][:60]!r}"
-    fix = "\n  ".join(["Annotate it as in", *TEMPLATES[format]]) + "\nor see convert --help"
+    chosen = "" if format == "inline" else "choose the column of tags, as in --tag-column 2, or "
+    fix = (
+        "\n  ".join(["Annotate it as in", *TEMPLATES[format]]) + f"\nor {chosen}see convert --help"
+    )
     return error(where, f"annotation (the nearest format is {format})", why, fix)

@@ -186,6 +186,11 @@ DOUBTFUL = {
         "1\tAnn\t_\tname=B-PER\n2\tleft\t_\t_\n", ANN, options={"tag_column": "4:nam"}
     ),
     "key of a cell beside O": Read("1\tAnn\t_\tname=B-PER\n2\tleft\t_\tO\n", ANN),
+    "two tags of a key": Read(
+        "1\tAnn\t_\tname=B-PER|name=B-LOC\n", ["an error"], options={"tag_column": "4:name"}
+    ),
+    "labels named so beside O": Read("word,tag,iob\nAnn,person,O\nleft,O,O\nLee,person,O\n", LEE),
+    "a label as hepatitis-B": Read("x\thepatitis-B\ny\tO\nz\thepatitis-B\n", ["an error"]),
     "comment with tabs": Read(
         "# a\tb\tc\td\n1\tAnn\t_\tname=B-PER\n2\tleft\t_\t_\n",
         ANN,
@@ -195,6 +200,15 @@ DOUBTFUL = {
         "document,sentence,word,tag\na,1,Ann,B-PER\na,1,left,O\nb,1,Oslo,B-LOC\nb,2,x,O\n",
         [*TWO, "x"],
     ),
+    "documents by another name": Read(
+        "file,sentence,word,tag\na,1,Ann,B-PER\na,1,left,O\nb,1,Oslo,B-LOC\n", TWO
+    ),
+    "blank rows beside names of sentences": Read(
+        "sentence,word,tag\n1,Ann,B-PER\n1,left,O\n\n1,Oslo,B-LOC\n", TWO
+    ),
+    "a flag before the tokens": Read(
+        "0 Ann B-PER\n0 Lee I-PER\n1 left O\n", ["[Ann Lee](PER) left"]
+    ),
     "a flag in one sentence": Read(
         "Ann\t1\tB-PER\nLee\t0\tI-PER\nleft\t0\tO\n", ["[Ann Lee](PER) left"]
     ),
@@ -202,6 +216,9 @@ DOUBTFUL = {
     "table with answers": Read('text,label,answer\nAnn left,"[[0,3,""PER""]]",accept\n', ANN),
     "elements and brackets": Read(
         "<PER>Ann</PER> left [Oslo](LOC)\n", ["[Ann](PER) left [Oslo](LOC)"]
+    ),
+    "elements in other lines than brackets": Read(
+        "<PER>Ann</PER> left\n[Oslo](LOC)\n", ["[Ann](PER) left", "[Oslo](LOC)"]
     ),
     "PubTator without blank lines": Read(
         "1|t|Ann left\n2|t|Oslo\n2\t0\t4\tOslo\tLOC\n", ["Ann left", "[Oslo](LOC)"]
@@ -217,6 +234,12 @@ DOUBTFUL = {
     ),
     "parts of speech of WebAnno": Read(
         LAYER.format("pos.POS|coarseValue|PosValue", "PROPN", "NNP", "VERB", "VBD"), ["an error"]
+    ),
+    "a built-in layer of WebAnno": Read(
+        LAYER.replace("de.x.", "").format(
+            "de.tudarmstadt.ukp.dkpro.core.api.lexmorph.type.pos.POS|PosValue", "N", "_", "V", "_"
+        ),
+        ["an error"],
     ),
     "several features of WebAnno": Read(
         LAYER.format("Own|confidence|kind", "high", "PER", "_", "_"), ANN
