@@ -224,7 +224,7 @@ class _Sample:
     def sentence_column(self) -> int | None:
         """Return a column that is named so or, without blank rows, has a number for some rows.
 
-        Only other such columns are before it, and its numbers are no flags.
+        Only other such columns are before it. Numbers that may be flags raise CorpusError.
         """
         named = self._named(SENTENCE_NAMES, range(self.width))
         if named is not None or len(self.sentences) != 1:
@@ -232,8 +232,12 @@ class _Sample:
         for column in range(self.width):
             values = self.cells(column)
             names = {re.sub(r"\d+", "", value) for value in values}
-            if not _are_runs(values) or {*values} == {"0", "1"}:
+            if not _are_runs(values):
                 return None
+            if {*values} == {"0", "1"}:
+                expected = "a column of flags after the tokens, or one named 'sentence'"
+                fix = "Name the columns in a first row, or put blank rows between the sentences"
+                raise error(str(self.path), expected, f"0 and 1 in column {column + 1}", fix)
             if len(names) == 1:
                 self.notes.append(f"column {column + 1} names the sentence")
                 return column
