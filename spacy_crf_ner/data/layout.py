@@ -108,8 +108,8 @@ def detect_layout(
 ) -> Layout:
     """Detect the columns of a file, and note in the log what is not as usual."""
     sample = _Sample(rows, [token_column, tag_column])
-    sentence = sample.sentence_column()
     token, _ = sample.chosen(token_column)
+    sentence = sample.sentence_column(token)
     if token is None:
         token = sample.token_column(sentence)
     tag, key = sample.chosen(tag_column)
@@ -221,7 +221,7 @@ class _Sample:
                     fix = f"Choose the key of the tags, as in --tag-column {other + 1}:{found[0]}"
                     raise error(str(self.path), f"the key {key!r}", shorten(cell), fix)
 
-    def sentence_column(self) -> int | None:
+    def sentence_column(self, token: int | None) -> int | None:
         """Return a column that is named so or, without blank rows, has a number for some rows.
 
         Only other such columns are before it. Numbers that may be flags raise CorpusError.
@@ -229,7 +229,7 @@ class _Sample:
         named = self._named(SENTENCE_NAMES, range(self.width))
         if named is not None or len(self.sentences) != 1:
             return named
-        for column in range(self.width):
+        for column in range(self.width - 2 if token is None else token):
             values = self.cells(column)
             names = {re.sub(r"\d+", "", value) for value in values}
             if not _are_runs(values):

@@ -209,6 +209,7 @@ DOUBTFUL = {
     "a flag before the tokens": Read(
         "0 Ann B-PER\n0 Lee I-PER\n1 left O\n", ["[Ann Lee](PER) left"]
     ),
+    "numbers as tokens": Read("7\tO\n7\tO\n8\tB-X\n", ["7 7 [8](X)"]),
     "a flag in one sentence": Read(
         "Ann\t1\tB-PER\nLee\t0\tI-PER\nleft\t0\tO\n", ["[Ann Lee](PER) left"]
     ),
