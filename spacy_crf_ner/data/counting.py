@@ -118,7 +118,7 @@ def _are_inclusive(where: str, ends: Counter[str], default: bool) -> tuple[bool,
     """Return whether ends are inclusive, and whether the texts of spans show it."""
     inclusive, exclusive = ends["text, inclusive"], ends["text, exclusive"]
     is_certain = bool(inclusive or exclusive)
-    are_inclusive = inclusive >= exclusive if is_certain else default
+    are_inclusive = inclusive > exclusive if is_certain else default
     against = ends["all"] - ends["letter"]
     if are_inclusive and against > MIXED * ends["all"]:
         got = f"{against} of {ends['all']} spans without a text whose last character is none"

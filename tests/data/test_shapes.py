@@ -80,6 +80,7 @@ LINES: dict[str, Any] = {
     "annotation with exclusive ends": {"text": TEXT, "annotation": SPANS},
     "annotation of objects": {"text": TEXT, "annotation": OBJECTS},
     "doccano and an annotator": {"text": TEXT, "label": SPANS, "annotator": "bob"},
+    "doccano and data": {"text": TEXT, "label": SPANS, "data": {"source": "x"}},
     "doccano and a time": {"text": TEXT, "label": SPANS, "lead_time": 3},
     "doccano and an answer": {"text": TEXT, "label": SPANS, "answer": "accept"},
     "doccano and null": {"text": TEXT, "label": SPANS, "entities": None, "missing": None},
@@ -116,6 +117,11 @@ ROWS: dict[str, Any] = {
     "tokens as objects": {
         "tokens": [{"text": word, "ner": tag} for word, tag in zip(TOKENS, TAGS)]
     },
+    "tokens as objects and other tags": {
+        "tokens": [{"text": word, "ner": tag} for word, tag in zip(TOKENS, TAGS)],
+        "tags": ["NNP", "VBD", "NNP", "."],
+    },
+    "tags and no spans": {"tokens": TOKENS, "ner_tags": TAGS, "spans": []},
     "tags and an answer": {
         "text": " ".join(TOKENS),
         "tokens": TOKENS,
@@ -254,10 +260,6 @@ DOUBTFUL: dict[str, Any] = {
         "labels": ["O", "O", "B-LOC", "O"],
     },
     "numbers of tags and tags": {"tokens": TOKENS, "ner_tags": [0] * 4, "labels": TAGS},
-    "tags of objects beside other tags": {
-        "tokens": [{"text": word, "ner": tag} for word, tag in zip(TOKENS, TAGS)],
-        "tags": ["NNP", "VBD", "NNP", "."],
-    },
     "tags of objects beside no spans": {
         "text": " ".join(TOKENS),
         "spans": [],
@@ -266,7 +268,6 @@ DOUBTFUL: dict[str, Any] = {
     "tags without tokens": {"text": TEXT, "entities": [], "ner_tags": TAGS},
     "spans named as tags": {"text": TEXT, "entities": [], "ner": SPANS},
     "task and unknown key": {"text": TEXT, "annotator": "bob", "persons": SPANS},
-    "label beside data": {"text": TEXT, "label": SPANS, "data": {"source": "x"}},
     "tags as labels": {
         "text": TEXT,
         "entities": [{"start": a, "end": z, "entity": f"B-{label}"} for a, z, label in SPANS],
