@@ -20,7 +20,7 @@ from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.training.calibration import without_calibration
 
 TEACHER = "teacher"
-SHARE = 10  # one in so many train docs has gold entities in the conditions with a part of them
+SHARE = 10  # every tenth train doc has gold entities, in the conditions with a part of them
 
 
 class Condition(NamedTuple):

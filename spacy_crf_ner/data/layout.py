@@ -374,7 +374,7 @@ def _are_words(cells: list[str]) -> bool:
 
 
 def _are_labels(cells: list[str]) -> bool:
-    """Whether a column has few values, of which one is outside and the others are labels alone."""
+    """Whether a column has few values: one that is outside, and labels without a prefix."""
     values = {*cells}
     is_few = "O" in values and len(values) <= max(2, len(cells) / 2)
     return is_few and find_spelling(values) == NO_PREFIX and not values <= {*CHUNKS, "O"}

@@ -103,10 +103,10 @@ DEFAULT = Split()
 
 
 def split_units(sizes: Sequence[int], shares: Sequence[float], seed: int = 0) -> list[int]:
-    """Return a part for each unit of so many docs, at random; the same seed gives the same split.
+    """Return the number of a part for each unit, at random; the same seed gives the same split.
 
-    Each part has a unit, if there are enough, and as many docs as its share, up to the size of the
-    largest unit.
+    Sizes are the docs of a unit, shares those of the parts. Each part has a unit, if there are
+    enough, and as many docs as its share, up to the size of the largest unit.
     """
     draw = random.Random(seed).random  # Python guarantees this sequence in all versions
     order = sorted(range(len(sizes)), key=lambda _: draw())
