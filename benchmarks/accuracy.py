@@ -12,6 +12,12 @@ from benchmarks.systems import ENVIRONMENTS, Comparison, Runs, System
 
 SYSTEMS = (
     System("crf_ner", "spacy_pipeline", "transformer"),
+    System(
+        "crf_ner, decoded for F1",
+        "spacy_pipeline",
+        "transformer",
+        settings={"decode_for_f1": True},
+    ),
     System("spaCy ner", "spacy_pipeline", "spacy_ner"),
     System("EDS-NLP ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
     System("EDS-NLP text_cnn + ner_crf", "eds_tagger", "edsnlp_text_cnn", "edsnlp"),
@@ -34,8 +40,15 @@ def main(
     evaluate_every: Annotated[
         int,
         typer.Option(
-            help="Steps between evaluations on dev, whose best model is measured; 0 measures the "
-            "last model. Not for flair."
+            help="Steps between evaluations on dev, whose best model is measured, and the last "
+            "one; 0 measures the last model. Not for flair."
+        ),
+    ] = 0,
+    rates_of: Annotated[
+        int,
+        typer.Option(
+            help="Take the learning rates that were best in earlier runs of so many steps; 0 "
+            "searches them."
         ),
     ] = 0,
     peers: common.Peers = ENVIRONMENTS,
@@ -51,7 +64,7 @@ def main(
     rows = common.Rows(out / "accuracy.csv")
     comparison = Comparison(out, peers, gpu_id=gpu_id)
     chosen = [system for system in SYSTEMS if only in system.name]
-    runs = Runs(comparison, rows, transformer, steps, evaluate_every)
+    runs = Runs(comparison, rows, transformer, steps, evaluate_every, rates_of=rates_of)
     prepared = [common.converted(folder / name, out) for name in corpora.split(",")]
     runs.measure_all(chosen, prepared, common.numbers(seeds))
     print_tables(rows.matching({"transformer": Path(transformer).name, "part": "test"}))

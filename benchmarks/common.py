@@ -228,8 +228,7 @@ def converted(source: Path, out: Path) -> Path:
                 for part in data.SPLITS:
                     shutil.copy(source / f"{part}.spacy", folder)
             else:
-                split = data.Split(by="sentences")  # as in docs/benchmarks.md
-                options = data.ConvertOptions(split=split)
+                options = data.ConvertOptions(split=data.Split((0.7, 0.1, 0.2)))
                 data.convert(source, folder, options, nlp=spacy.blank("en"))
         check_same(out, {f"corpus {folder.name}": source})
     nlp = spacy.blank("en")

@@ -67,7 +67,8 @@ class Budget(NamedTuple):
     """What a training may use.
 
     rate: Learning rate; None for the one of the config.
-    evaluate_every: Steps between evaluations on dev, whose best model is taken; 0 takes the last.
+    evaluate_every: Steps between evaluations on dev, whose best model is taken; 0 takes the last,
+        which a training with evaluations also saves, in `last_of`.
     """
 
     transformer: str
@@ -75,6 +76,11 @@ class Budget(NamedTuple):
     rate: float | None
     seed: int
     evaluate_every: int = 0
+
+
+def last_of(best: Path) -> Path:
+    """Return the folder of the last model of a training whose best model is in a folder."""
+    return best.with_name(f"{best.name}.last")
 
 
 class Process:
@@ -223,6 +229,7 @@ class Runs:
 
     thresholds: To choose from on dev for each model, by the names of systems.
     config: Returns the config of a spaCy pipeline that is not shipped.
+    rates_of: Steps of earlier runs whose learning rates are taken; 0 searches them.
     gold: What the records of a corpus call gold entities.
     measure: Returns more figures from gold and found entities.
     """
@@ -237,13 +244,14 @@ class Runs:
         *,
         thresholds: Mapping[str, Sequence[float]] | None = None,
         config: Callable[[System], Path] | None = None,
+        rates_of: int = 0,
         gold: str = "ents",
         measure: Callable[[Entities, Entities], common.Row] = lambda gold, found: {},
     ) -> None:
         self.comparison, self.rows = comparison, rows
         self.transformer, self.steps, self.evaluate_every = transformer, steps, evaluate_every
         self.thresholds, self.config = thresholds or {}, config or comparison.config
-        self.gold, self.measure = gold, measure
+        self.rates_of, self.gold, self.measure = rates_of, gold, measure
 
     def measure_all(
         self, systems: Iterable[System], corpora: Iterable[Path], seeds: list[int]
@@ -255,16 +263,27 @@ class Runs:
                     rate = self.best_rate(system, corpus, seeds[0])
                     for seed in seeds:
                         self.result(system, corpus, rate, seed, "test")
+                        if self.evaluate_every:
+                            self._row(system, corpus, rate, seed, "test", None, is_last=True)
 
     def best_rate(self, system: System, corpus: Path, seed: int) -> float:
         """Return the learning rate of our config; of another system, the best one on dev."""
         if system.name.startswith("crf_ner"):
             training = load_config(self.config(system))["training"]
             return float(training["optimizer"]["learn_rate"]["initial_rate"])
+        if self.rates_of:
+            return self._earlier_rate(system, corpus, seed)
         return best_rate(
             RATES[system.model],
             lambda rate: float(self.result(system, corpus, rate, seed, "dev")["f"]),
         )
+
+    def _earlier_rate(self, system: System, corpus: Path, seed: int) -> float:
+        key = {"system": system.name, "corpus": corpus.name, "steps": self.rates_of, "seed": seed}
+        found = self.rows.matching({**key, "part": "test"})
+        if not found:
+            raise RuntimeError(f"expected a run of {self.rates_of} steps, got none")
+        return float(found[-1]["rate"])
 
     def result(self, system: System, corpus: Path, rate: float, seed: int, part: str) -> common.Row:
         """Return the scores on a part, at the threshold that is best on dev for this model."""
@@ -282,6 +301,7 @@ class Runs:
         seed: int,
         part: str,
         threshold: float | None,
+        is_last: bool = False,
     ) -> common.Row:
         key = {
             "system": system.name,
@@ -289,7 +309,7 @@ class Runs:
             "transformer": Path(self.transformer).name,
             "device": common.device_name(self.comparison.gpu_id),
             "steps": self.steps,
-            "evaluate_every": self.evaluate_every,
+            "evaluate_every": 0 if is_last else self.evaluate_every,
             "rate": rate,
             "seed": seed,
             "part": part,
@@ -300,6 +320,8 @@ class Runs:
             return known
         budget = Budget(self.transformer, self.steps, rate, seed, self.evaluate_every)
         model, training = self.comparison.trained(system, corpus, budget, self.config(system))
+        if is_last:
+            model = last_of(model)
         path = corpus / f"{part}.jsonl"
         found, process = self.comparison.found(system, model, path, **settings)
         where = common.environment(self.comparison.gpu_id, process.pop("versions"))

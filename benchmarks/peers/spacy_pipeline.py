@@ -6,7 +6,7 @@ from typing import Any
 import spacy
 from spacy.schemas import ConfigSchemaTraining
 from spacy.tokens import Doc
-from spacy.training import Example
+from spacy.training import Corpus, Example
 from spacy.util import load_config, registry
 from system import Entity, Record, System, read, serve, words
 from thinc.api import set_gpu_allocator
@@ -55,7 +55,10 @@ class SpacyPipeline(System):
         folder = f"{out}.partial"
         gpu_id = -1 if self.device == "cpu" else int(self.device.partition(":")[2])
         train(config, folder, use_gpu=gpu_id, overrides=settings)
-        shutil.move(f"{folder}/model-{'best' if evaluate_every else 'last'}", out)
+        if evaluate_every:
+            shutil.move(f"{folder}/model-best", out)
+            out = f"{out}.last"
+        shutil.move(f"{folder}/model-last", out)
         shutil.rmtree(folder)
 
     def begin(
@@ -86,8 +89,20 @@ class SpacyPipeline(System):
 
         self.nlp = accelerate(self.nlp, dtype)
 
-    def load(self, model: str, dtype: str | None = None, threshold: float | None = None) -> None:
+    def load(
+        self,
+        model: str,
+        dtype: str | None = None,
+        threshold: float | None = None,
+        decode_for_f1: bool = False,
+    ) -> None:
+        """decode_for_f1: With the threshold of the best expected F1 on the dev part."""
         self.nlp = spacy.load(model)
+        if decode_for_f1:
+            from spacy_crf_ner.evaluation.calibration import calibrate
+
+            dev = Corpus(self.nlp.config["paths"]["dev"])(self.nlp)
+            calibrate(self.nlp, list(dev), f_beta=1.0)
         if threshold is not None and "spancat" in self.nlp.pipe_names:
             self.nlp.get_pipe("spancat").cfg["threshold"] = threshold
         elif threshold is not None:

@@ -57,8 +57,8 @@ class System:
     ) -> None:
         """Train on the `train.jsonl` of a folder, and save to another folder.
 
-        evaluate_every: Steps between evaluations on `dev.jsonl`; the best model there is saved. 0
-            saves the last one.
+        evaluate_every: Steps between evaluations on `dev.jsonl`, to save the best model there, and
+            the last one as OUT.last. 0 saves the last one only.
         """
         records = read(f"{corpus}/train.jsonl")
         self.build(records, transformer, steps, rate, seed)
@@ -72,9 +72,8 @@ class System:
                     shutil.rmtree(out, ignore_errors=True)
                     self.save(out)
                 self.network.train(True)
-        if not evaluate_every:
-            self.network.train(False)
-            self.save(out)
+        self.network.train(False)
+        self.save(f"{out}.last" if evaluate_every else out)
 
     def begin(self, corpus: str, transformer: str, **settings: Any) -> None:
         """Make a model with new layers, to train by `updates` on the `train.jsonl` of a folder."""

@@ -82,10 +82,13 @@ def test_hugging_face_saves_the_best_or_the_last_model(
     loaded.load(out)
     assert len(weights) == (4 if every else 0)  # after steps 2, 4, 6 and 7
     saved = loaded.model.classifier.weight.tolist()
-    assert saved == (weights[1] if every else trainee.model.classifier.weight.tolist())
+    last = trainee.model.classifier.weight.tolist()
+    assert saved == (weights[1] if every else last) and (not every or saved != last)
+    if every:
+        loaded.load(f"{out}.last")
+        assert loaded.model.classifier.weight.tolist() == last
     path = str(tmp_path / "dev.jsonl")
-    if not every:
-        assert loaded.find_in_tokens(path, 4) == trainee.find_in_tokens(path, 4)
+    assert loaded.find_in_tokens(path, 4) == trainee.find_in_tokens(path, 4)
 
 
 @pytest.mark.parametrize(
@@ -102,11 +105,44 @@ def test_peers_get_the_best_rate_on_dev_and_crf_ner_keeps_its_own(
 
     monkeypatch.setattr(Runs, "result", result)
     runs = Runs(Comparison(tmp_path), Rows(tmp_path / "accuracy.csv"), "minilm", 200)
-    ours, theirs = SYSTEMS[:2]
+    ours = next(each for each in SYSTEMS if each.name == "crf_ner")
+    theirs = next(each for each in SYSTEMS if each.name == "spaCy ner")
     assert runs.best_rate(ours, tmp_path, 7) == 2e-4 and not asked
     assert runs.best_rate(theirs, tmp_path, 7) == pytest.approx(chosen)
     assert {*asked} == {(7, "dev")}
     assert best_rate(4e-4, lambda rate: 0.0) == 4e-4
+
+
+def test_rates_of_earlier_runs_are_taken_and_the_last_model_of_a_training_is_a_row(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = Rows(tmp_path / "accuracy.csv")
+    corpus = tmp_path / "gmb"
+    corpus.mkdir()
+    srsly.write_jsonl(corpus / "test.jsonl", [{**record(3), "ents": [[0, 1, "A"]]}])
+    earlier = {"system": "spaCy ner", "corpus": "gmb", "steps": 200, "seed": 0, "part": "test"}
+    rows.add({**earlier, "rate": 5e-4}, {})
+    asked = []
+
+    def trained(self: Any, system: Any, corpus: Any, budget: Budget, config: Any) -> Any:
+        asked.append((budget.rate, budget.steps, budget.evaluate_every))
+        return tmp_path / "model", {}
+
+    def found(self: Any, system: Any, model: Path, path: Any) -> Any:
+        ents = {"model": {(0, 0, 1, "A"), (0, 2, 3, "A")}, "model.last": {(0, 0, 1, "A")}}
+        return ents[model.name], {"versions": {}}
+
+    monkeypatch.setattr(Comparison, "trained", trained)
+    monkeypatch.setattr(Comparison, "found", found)
+    comparison = Comparison(tmp_path)
+    runs = Runs(comparison, rows, "minilm", 1000, 100, rates_of=200)
+    theirs = next(each for each in SYSTEMS if each.name == "spaCy ner")
+    runs.measure_all([theirs], [corpus], [0])
+    assert {*asked} == {(5e-4, 1000, 100)}
+    measured = {row["evaluate_every"]: row["f"] for row in rows.matching({"steps": 1000})}
+    assert measured == {100: pytest.approx(2 / 3, abs=1e-6), 0: 1.0}
+    runs.measure_all([each for each in SYSTEMS if each.script == "hugging_face"], [corpus], [0])
+    assert comparison.failed == {"Hugging Face on gmb": "expected a run of 200 steps, got none"}
 
 
 def test_threshold_is_chosen_on_dev(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
