@@ -12,6 +12,7 @@ from ..pipeline.annotated_labels import annotated_labels
 from ..pipeline.gold import gold_entities
 from ..pipeline.preset import IOB_INSIDE, IOB_OUTSIDE
 from ..pipeline.temperature_scaling import FEW
+from ..pipeline.training_steps import training_steps
 from ..tags import SCHEMES
 from .corpus_rules import (
     Seen,
@@ -30,8 +31,6 @@ from .statistics import Statistics
 
 DEFAULTS = CheckSettings()
 OF_TEXTS = ("conflicting-labels", "sometimes-outside")  # counted over both parts
-# What is enough over a transformer: docs/training.md, "Number of steps".
-ENOUGH_EPOCHS, ENOUGH_STEPS = 5, 200
 ENOUGH_DEV = FEW  # entities to calibrate on
 IncorrectSpans = dict[tuple[str, str], list[Place]]  # by part and label
 
@@ -65,9 +64,12 @@ def check(
         counts["no-entities"] = Counter(empty)
     if "dev" in statistics and 0 < (n := statistics["dev"].entities) < ENOUGH_DEV:
         counts["few-dev"] = Counter(dev=n)
-    if settings.max_steps and settings.max_steps >= 2 * _enough_steps(settings, statistics):
+    words = statistics["train"].tokens
+    enough = training_steps(words, settings.step_words, settings.max_steps or 0).steps
+    if settings.max_steps and settings.max_steps >= 2 * enough:
         counts["many-steps"] = Counter()
-    reported = _findings(settings, statistics, counts, examples, len(train_texts.divided))
+    divided = len(train_texts.divided)
+    reported = _findings(settings, statistics, counts, examples, divided, enough)
     return Report(statistics, sorted(reported, key=lambda each: SEVERITIES.index(each.severity)))
 
 
@@ -123,17 +125,13 @@ def _read(part: str, number: int, doc: Doc, spans_key: str | None) -> CorpusDoc:
     return CorpusDoc(part, number, doc, ents, iob)
 
 
-def _enough_steps(settings: CheckSettings, statistics: dict[str, Statistics]) -> int:
-    epoch = statistics["train"].tokens / settings.step_words
-    return max(ENOUGH_STEPS, round(ENOUGH_EPOCHS * epoch))
-
-
 def _findings(
     settings: CheckSettings,
     statistics: dict[str, Statistics],
     counts: dict[str, Counter[str]],
     examples: dict[str, list[Place]],
     divided: int,
+    enough: int,
 ) -> Iterator[Finding]:
     """Describe the counted problems, in the order of the messages."""
     leak_share = counts["leak"].total() / statistics["dev"].docs if "leak" in counts else 0.0
@@ -144,7 +142,7 @@ def _findings(
         "divided": divided,
         "longest": max(s.longest_doc for s in statistics.values()),
         "max_length": settings.tokenizer and settings.tokenizer.longest,
-        "enough": _enough_steps(settings, statistics),
+        "enough": enough,
         "enough_dev": ENOUGH_DEV,
         **settings._asdict(),
     }

@@ -18,8 +18,7 @@ from ..pipeline.annotation import SPANS_KEY
 from ..pipeline.lookup import FACTORY
 from ..pipeline.settings import with_changes
 from ..pipeline.stored import CFG
-
-PADDED, NOT_PADDING = "spacy.batch_by_padded.v1", 0.77  # the share of words in batches of sentences
+from ..pipeline.training_steps import words_of_a_step
 
 
 class CheckSettings(NamedTuple):
@@ -89,10 +88,8 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     if model is None:
         return settings
     training = config.get("training", {})
-    batcher = training.get("batcher", {})
-    padded = batcher.get("@batchers") == PADDED and isinstance(batcher.get("size"), int)
-    if ner and padded:  # other components may need more steps
-        step_words = max(1, round(NOT_PADDING * batcher["size"]))
+    step_words = words_of_a_step(training)
+    if ner and step_words:  # other components may need more steps
         settings = settings._replace(
             max_steps=training.get("max_steps") or None, step_words=step_words
         )

@@ -14,6 +14,13 @@ def init_config(
     out: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="Config file to write; - prints it.")
     ],
+    corpus: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with train.spacy and dev.spacy: steps, warm-up and evaluations are for "
+            "its size, and the config names these files."
+        ),
+    ] = None,
     lang: Lang = "en",
     transformer: Annotated[
         str | None,
@@ -94,9 +101,15 @@ def init_config(
         max_nesting=max_nesting,
         shared=shared,
     )
+    fitted = None if corpus is None else configs.fit_to_corpus(config, corpus)
     if printed:
         typer.echo(config.to_str())
         return
     with atomic_write(out) as unfinished:
         config.to_disk(unfinished)
+    if fitted is not None:
+        typer.echo(
+            f"Training: {fitted.steps:,} steps, {fitted.epochs:.1f} epochs of {corpus}; warm-up of "
+            f"{fitted.warmup_steps} steps, an evaluation every {fitted.eval_frequency}"
+        )
     typer.echo(f"Config: {out}")

@@ -12,9 +12,12 @@ from spacy.util import (
     load_model_from_config,
     set_dot_to_object,
 )
+from spacy.vocab import Vocab
 from thinc.api import Config
 
+from ..docbin import read_docbin
 from ..input_error import InputError
+from ..pipeline.training_steps import TrainingSteps, training_steps, words_of_a_step
 
 TOK2VECS = ("transformer", "cnn", "char")
 PURPOSES = ("efficiency", "accuracy")
@@ -158,6 +161,29 @@ def init_config(
         return load_model_from_config(config, auto_fill=True).config
     except ImportError as error:
         raise InputError(f"lang: {lang!r} needs a package that is missing. {error}") from error
+
+
+def fit_to_corpus(config: Config, corpus: Path) -> TrainingSteps:
+    """Set the paths of a corpus in a config, and steps, warm-up and evaluations for its size.
+
+    Raises InputError for a folder without train.spacy and dev.spacy, and for broken files.
+    """
+    for part in ("train", "dev"):
+        config["paths"][part] = str(corpus / f"{part}.spacy")
+        if not (corpus / f"{part}.spacy").exists():
+            raise InputError(
+                f"{corpus}: expected train.spacy and dev.spacy, got no {part}.spacy. Convert the "
+                "corpus with spacy-crf-ner convert."
+            )
+    _, docs = read_docbin(corpus / "train.spacy", Vocab())
+    training = config["training"]
+    words = sum(map(len, docs))
+    fitted = training_steps(words, words_of_a_step(training) or words, training["max_steps"])
+    training["max_steps"] = fitted.steps
+    training["eval_frequency"] = fitted.eval_frequency
+    rates = training["optimizer"]["learn_rate"]
+    rates["total_steps"], rates["warmup_steps"] = fitted.steps, fitted.warmup_steps
+    return fitted
 
 
 def _share_transformer(config: Config, width: int) -> None:

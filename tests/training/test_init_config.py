@@ -25,6 +25,7 @@ from spacy_crf_ner.training.init_config import (
     PURPOSES,
     TOK2VECS,
     bundled_config,
+    fit_to_corpus,
     init_config,
 )
 
@@ -216,6 +217,65 @@ def test_init_config_with_unknown_choice_raises(options: dict[str, Any], says: s
     with pytest.raises(ValueError) as error:
         init_config(**{"lang": "en", **options})
     assert says in str(error.value)
+
+
+# A corpus
+
+
+def corpus_of(folder: Path, words: int) -> Path:
+    nlp = spacy.blank("en")
+    DocBin(docs=[nlp(" ".join(10 * ["so"])) for _ in range(words // 10)]).to_disk(
+        folder / "train.spacy"
+    )
+    DocBin(docs=[nlp("so")]).to_disk(folder / "dev.spacy")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words, steps, epochs",
+    [
+        (0, 200, None),
+        (5_000, 200, 30.8),  # 770 words a step
+        (30_000, 779, 20.0),
+        (100_000, 1000, 7.7),
+        (400_000, 1558, 3.0),
+    ],
+)
+def test_steps_are_fitted_to_a_corpus(
+    tmp_path: Path, words: int, steps: int, epochs: float | None
+) -> None:
+    """By hand: as many steps as the config has, but 3 to 20 epochs, and 200 steps at least."""
+    config = init_config("en", "char")
+    fitted = fit_to_corpus(config, corpus_of(tmp_path, words))
+    assert fitted.steps == steps and epochs in (None, pytest.approx(fitted.epochs, abs=0.05))
+    training = config["training"]
+    rates = training["optimizer"]["learn_rate"]
+    assert training["max_steps"] == rates["total_steps"] == steps
+    assert training["eval_frequency"] == pytest.approx(steps / 10, abs=0.5)
+    assert rates["warmup_steps"] == (78 if steps == 1558 else 50)
+    paths = config.interpolate()["corpora"]
+    assert [paths[part]["path"] for part in ("train", "dev")] == [
+        str(tmp_path / f"{part}.spacy") for part in ("train", "dev")
+    ]
+    long, gpu = (
+        init_config("en", "char", optimize=optimize, gpu=is_gpu)
+        for optimize, is_gpu in (("accuracy", False), ("efficiency", True))
+    )
+    if words == 100_000:
+        assert fit_to_corpus(long, tmp_path).steps == 2597  # 20 epochs
+        assert fit_to_corpus(gpu, tmp_path).steps == 500
+
+
+def test_init_config_for_a_corpus_says_its_steps(tmp_path: Path) -> None:
+    command = ["init-config", str(tmp_path / "config.cfg"), "--corpus", str(tmp_path)]
+    result = runner.invoke(app, command)
+    assert result.exit_code == 1 and "expected train.spacy and dev.spacy" in result.output
+    assert not (tmp_path / "config.cfg").exists()
+    corpus_of(tmp_path, 30_000)
+    said = " ".join(runner.invoke(app, command).output.split())
+    assert "Training: 779 steps, 20.0 epochs of " in said
+    assert "warm-up of 50 steps, an evaluation every 78" in said
+    assert load_config(tmp_path / "config.cfg")["training"]["max_steps"] == 779
 
 
 # The command
