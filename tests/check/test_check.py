@@ -23,10 +23,10 @@ from pipelines import TOK2VEC
 from spacy_crf_ner.check import CheckSettings, Finding, Report, check, check_corpus, read_settings
 from spacy_crf_ner.check.corpus_rules import TrainTexts
 from spacy_crf_ner.check.findings import MESSAGES, SEVERITIES, CorpusDoc
-from spacy_crf_ner.check.settings import PADDED
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.preset import IOB_OUTSIDE
+from spacy_crf_ner.pipeline.training_steps import PADDED
 
 ROOT = Path(__file__).parents[2]
 VOCAB = spacy.blank("en").vocab
@@ -375,12 +375,12 @@ def test_every_kind_of_finding_has_a_case() -> None:
     assert set(MESSAGES) == set(CASES) | elsewhere
 
 
-@pytest.mark.parametrize("words, enough", [(2400, 240), (2000, 200), (900, 200), (0, 200)])
+@pytest.mark.parametrize("words, enough", [(2400, 960), (500, 200), (400, 200), (0, 200)])
 def test_check_reports_twice_the_sufficient_steps(words: int, enough: int) -> None:
     train = [make("so " * 99 + "so") for _ in range(words // 100)]
     settings = CheckSettings(step_words=50)
     finding = the(check(train, None, settings._replace(max_steps=2 * enough)), "many-steps")
-    assert f" {2 * enough}, where about {enough} " in finding.found
+    assert f" {2 * enough:,}, where about {enough} " in finding.found
     for steps in (2 * enough - 1, enough, None):
         assert "many-steps" not in kinds(check(train, None, settings._replace(max_steps=steps)))
 
