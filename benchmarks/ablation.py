@@ -4,7 +4,7 @@ import shutil
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import spacy
@@ -59,7 +59,7 @@ def main(
                 f"{corpus}: expected train.spacy, dev.spacy and test.spacy, got no {part}.spacy. "
                 "Convert the corpus with spacy-crf-ner convert."
             )
-    chosen = read_variants(variants, names or ())
+    chosen = common.read_variants(variants, names or ())
     inputs = {f"config {each.config.stem}": each.config for each in chosen}
     inputs |= {"corpus": corpus, "package": Path(spacy_crf_ner.__file__).parent}
     common.check_same(out, {**inputs, **common.transformer_input(transformer)})
@@ -90,47 +90,7 @@ def main(
     print(f"Folder: {out}")
 
 
-class Variant(NamedTuple):
-    """A config, and settings that replace those of the config, by their dotted names."""
-
-    name: str
-    config: Path
-    settings: common.Row
-
-
-def read_variants(path: Path, names: Sequence[str] = ()) -> list[Variant]:
-    """Read the variants of a YAML file, whose paths of configs are relative to it.
-
-    names: Of the variants to return; empty for all.
-
-    Raises InputError for another content, and for an unknown variant.
-    """
-    try:
-        found = srsly.read_yaml(path)
-    except ValueError as error:
-        raise InputError(f"{path}: expected a YAML file, got {error}") from error
-    if not isinstance(found, dict) or not found:
-        raise InputError(f"{path}: expected variants by name, got {str(found)[:60]!r}.")
-    for name, settings in found.items():
-        config = settings.get("config") if isinstance(settings, dict) else None
-        if not isinstance(config, str) or not (path.parent / config).is_file():
-            raise InputError(
-                f"{path}, {name}: expected an existing config file under config, got {config!r}. "
-                "Give its path relative to this file, and below it the settings to change."
-            )
-    if unknown := {*names} - {*found}:
-        raise InputError(
-            f"--variant: expected some of {list(found)}, got {sorted(unknown)}. Use the names in "
-            f"{path}."
-        )
-    return [
-        Variant(name, path.parent / settings.pop("config"), settings)
-        for name, settings in found.items()
-        if not names or name in names
-    ]
-
-
-def trained(comparison: Comparison, variant: Variant, corpus: Path, budget: Budget) -> Path:
+def trained(comparison: Comparison, variant: common.Variant, corpus: Path, budget: Budget) -> Path:
     """Train a variant, unless it is trained already."""
     folder = comparison.out / "configs"
     folder.mkdir(exist_ok=True)

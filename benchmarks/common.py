@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, NamedTuple, TextIO
 from unittest.mock import patch
 
 import spacy
@@ -306,6 +306,46 @@ def _long(texts: list[str]) -> Iterator[str]:
 
 
 # Pipelines
+
+
+class Variant(NamedTuple):
+    """A config, and settings that replace those of the config, by their dotted names."""
+
+    name: str
+    config: Path
+    settings: Row
+
+
+def read_variants(path: Path, names: Sequence[str] = ()) -> list[Variant]:
+    """Read the variants of a YAML file, whose paths of configs are relative to it.
+
+    names: Of the variants to return; empty for all.
+
+    Raises InputError for another content, and for an unknown variant.
+    """
+    try:
+        found = srsly.read_yaml(path)
+    except ValueError as error:
+        raise InputError(f"{path}: expected a YAML file, got {error}") from error
+    if not isinstance(found, dict) or not found:
+        raise InputError(f"{path}: expected variants by name, got {str(found)[:60]!r}.")
+    for name, settings in found.items():
+        config = settings.get("config") if isinstance(settings, dict) else None
+        if not isinstance(config, str) or not (path.parent / config).is_file():
+            raise InputError(
+                f"{path}, {name}: expected an existing config file under config, got {config!r}. "
+                "Give its path relative to this file, and below it the settings to change."
+            )
+    if unknown := {*names} - {*found}:
+        raise InputError(
+            f"--variant: expected some of {list(found)}, got {sorted(unknown)}. Use the names in "
+            f"{path}."
+        )
+    return [
+        Variant(name, path.parent / settings.pop("config"), settings)
+        for name, settings in found.items()
+        if not names or name in names
+    ]
 
 
 def changed(path: Path, settings: Mapping[str, Any]) -> Config:

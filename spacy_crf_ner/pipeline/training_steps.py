@@ -40,6 +40,7 @@ def words_of_a_step(training: Mapping[str, Any]) -> int | None:
     None if its batches do not have a number of words with padding.
     """
     batcher = training.get("batcher") or {}
-    if batcher.get("@batchers") != PADDED or not isinstance(batcher.get("size"), int):
+    size = batcher.get("size")
+    if batcher.get("@batchers") != PADDED or not isinstance(size, int):
         return None
-    return max(1, round(NOT_PADDING * batcher["size"]))
+    return max(1, round(NOT_PADDING * size))

@@ -7,7 +7,8 @@ import spacy
 import srsly
 
 from benchmarks import ablation, common
-from benchmarks.ablation import invalid_share, measure, read_variants
+from benchmarks.ablation import invalid_share, measure
+from benchmarks.common import read_variants
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.input_error import InputError
 
