@@ -32,7 +32,7 @@ from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.risk_control import Targets
-from spacy_crf_ner.training.init_config import MINILM
+from spacy_crf_ner.training.init_config import MINILM, fit_to_corpus, init_config
 from spacy_crf_ner.training.optimizer import GroupedAdam
 
 ROOT = Path(__file__).parents[1]
@@ -213,6 +213,10 @@ def test_command_runs(line: str, own_workspace: Path, tiny_transformer: str) -> 
     _make_inputs(own_workspace)
     if re.search(r" convert .* corpus( |$)", line):
         shutil.rmtree(own_workspace / "corpus")
+    if line.startswith("spacy train config.cfg"):  # of the command before it
+        config = init_config("en", "char")
+        fit_to_corpus(config, Path("corpus"))
+        config.to_disk("config.cfg")
     program, *arguments = shlex.split(line)
     if program in PROGRAMS and arguments[0] not in PROCESSES:
         result = CliRunner().invoke(PROGRAMS[program], arguments)
