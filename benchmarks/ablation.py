@@ -14,7 +14,6 @@ from spacy.language import Language
 from spacy.training import Corpus
 from thinc.api import require_gpu
 
-import spacy_crf_ner
 from benchmarks import common
 from benchmarks.systems import Budget, Comparison, System
 from spacy_crf_ner.data import SPLITS
@@ -30,13 +29,8 @@ TIMED_ROUNDS = 3
 def main(
     corpus: Annotated[Path, typer.Argument(help="Folder with train.spacy, dev.spacy, test.spacy.")],
     out: common.Out,
-    variants: Annotated[
-        Path, typer.Option(help="YAML file: the variants, their configs and settings.")
-    ] = VARIANTS,
-    names: Annotated[
-        list[str] | None,
-        typer.Option("--variant", help="Variant to run; repeat the option for several."),
-    ] = None,
+    variants: common.VariantFile = VARIANTS,
+    names: common.VariantNames = None,
     transformer: common.Transformer = "assets/minilm",
     steps: common.Steps = 200,
     seeds: common.Seeds = "0,1,2",
@@ -60,9 +54,7 @@ def main(
                 "Convert the corpus with spacy-crf-ner convert."
             )
     chosen = common.read_variants(variants, names or ())
-    inputs = {f"config {each.config.stem}": each.config for each in chosen}
-    inputs |= {"corpus": corpus, "package": Path(spacy_crf_ner.__file__).parent}
-    common.check_same(out, {**inputs, **common.transformer_input(transformer)})
+    common.check_same(out, {"corpus": corpus, **common.variant_inputs(chosen, transformer)})
     rows = common.Rows(out / "ablation.csv")
     comparison = Comparison(out, gpu_id=gpu_id)
     found = []

@@ -47,8 +47,7 @@ def main(
     rates_of: Annotated[
         int,
         typer.Option(
-            help="Take the learning rates that were best in earlier runs of so many steps; 0 "
-            "searches them."
+            help="Steps of earlier runs, whose best learning rates are taken; 0 searches them."
         ),
     ] = 0,
     peers: common.Peers = ENVIRONMENTS,

@@ -35,6 +35,7 @@ from spacy.vocab import Vocab
 from thinc.api import Config
 from transformers import AutoConfig
 
+import spacy_crf_ner
 from spacy_crf_ner import data
 from spacy_crf_ner.atomic import atomic_write
 from spacy_crf_ner.input_error import InputError
@@ -61,6 +62,13 @@ Only = Annotated[str, typer.Option(help="Only those whose name contains this.")]
 ConfigFile = Annotated[Path, typer.Option(help="Config of the pipelines.")]
 CorpusFolder = Annotated[Path, typer.Option(help="Folder with train, dev and test.")]
 Peers = Annotated[Path, typer.Option(help="Environments of the peers.")]
+VariantFile = Annotated[
+    Path, typer.Option(help="YAML file: the variants, their configs and settings.")
+]
+VariantNames = Annotated[
+    list[str] | None,
+    typer.Option("--variant", help="Variant to run; repeat the option for several."),
+]
 Gpu = Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")]
 
 
@@ -346,6 +354,13 @@ def read_variants(path: Path, names: Sequence[str] = ()) -> list[Variant]:
         for name, settings in found.items()
         if not names or name in names
     ]
+
+
+def variant_inputs(variants: Iterable[Variant], transformer: str) -> dict[str, Path]:
+    """Return what the results of variants depend on, for `check_same`."""
+    configs = {f"config {each.config.stem}": each.config for each in variants}
+    package = {"package": Path(spacy_crf_ner.__file__).parent}
+    return {**configs, **package, **transformer_input(transformer)}
 
 
 def changed(path: Path, settings: Mapping[str, Any]) -> Config:

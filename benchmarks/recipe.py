@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Annotated
 
+import srsly
 import typer
 from spacy.training.initialize import init_nlp
 from spacy.training.loop import train
@@ -21,13 +22,8 @@ def main(
     folder: common.Folder,
     out: common.Out,
     corpora: Annotated[str, typer.Option(help="Comma-separated names.")] = common.CORPORA,
-    variants: Annotated[
-        Path, typer.Option(help="YAML file: the variants, their configs and settings.")
-    ] = VARIANTS,
-    names: Annotated[
-        list[str] | None,
-        typer.Option("--variant", help="Variant to run; repeat the option for several."),
-    ] = None,
+    variants: common.VariantFile = VARIANTS,
+    names: common.VariantNames = None,
     transformer: common.Transformer = common.MINILM,
     steps: common.Steps = 1000,
     evaluate_every: Annotated[int, typer.Option(help="Steps between evaluations on dev.")] = 100,
@@ -39,7 +35,7 @@ def main(
     The test parts are not read. Each run adds a row to recipe.csv in the output folder.
     """
     chosen = common.read_variants(variants, names or ())
-    common.check_same(out, common.transformer_input(transformer))
+    common.check_same(out, common.variant_inputs(chosen, transformer))
     rows = common.Rows(out / "recipe.csv")
     for name in corpora.split(","):
         corpus = common.converted(folder / name, out)
@@ -47,6 +43,7 @@ def main(
             for seed in common.numbers(seeds):
                 key = {
                     "variant": variant.name,
+                    "settings": srsly.json_dumps(variant.settings, sort_keys=True),
                     "corpus": name,
                     "device": common.device_name(gpu_id),
                     "steps": steps,
