@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from unicodedata import combining, is_normalized, normalize
 
 from spacy.tokens import Doc
@@ -79,11 +80,12 @@ class OffsetSurvey:
         if not is_text(record.text):
             return
         spans = [*record.spans, *record.incorrect]
-        for span in spans if record.inclusive or record.counts_in is None else ():
-            self._ends[record.inclusive].update(_evidence(record.text, span))
-        if record.counts_in is None and possible_countings(record.text):
-            with suppress(CorpusError):  # `make_docs` raises it
-                self._add_units(self._tokens(record), spans)
+        with suppress(CorpusError):  # `make_docs` raises it
+            doc = cache(lambda: self._tokens(record))
+            for span in spans if record.inclusive or record.counts_in is None else ():
+                self._ends[record.inclusive].update(_evidence(record.text, span, doc))
+            if record.counts_in is None and possible_countings(record.text):
+                self._add_units(doc(), spans)
 
     def _add_units(self, doc: Doc, spans: Sequence[RawSpan]) -> None:
         text = doc.text
@@ -127,8 +129,8 @@ def _are_inclusive(where: str, ends: Counter[str], default: bool) -> tuple[bool,
     return are_inclusive, is_certain
 
 
-def _evidence(text: str, span: RawSpan) -> list[str]:
-    """Return what a span says about inclusive ends."""
+def _evidence(text: str, span: RawSpan, doc: Callable[[], Doc]) -> list[str]:
+    """Return what a span says about inclusive ends; `doc` makes the tokens of the text."""
     start, end = span.start, span.end
     if not (type(start) is type(end) is int and 0 <= start <= end <= len(text)):
         return []
@@ -138,6 +140,8 @@ def _evidence(text: str, span: RawSpan) -> list[str]:
         return [f"text, {fits[0]}"] if len(fits) == 1 else []
     before, last, after = text[:end][-1:], text[end : end + 1], text[end + 1 : end + 2]
     is_inside = last.isalnum() and not after.isalnum() and (start == end or before.isalnum())
+    if is_inside and _is_tokens(doc(), text, span, range(len(text) + 1)):
+        return ["all"]
     return ["all"] + ["letter"] * last.isalnum() + ["inside"] * is_inside
 
 

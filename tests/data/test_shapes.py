@@ -440,6 +440,22 @@ def test_exclusive_ends_are_not_taken_for_inclusive_ones(
     assert "repaired.inclusive" not in log.counts
 
 
+@pytest.mark.parametrize(
+    ("lang", "text", "words", "start"),
+    [("en", "00", ["0", "0"], 0), ("zh", "在河内。", None, 1)],
+)
+def test_exclusive_ends_of_tokens_are_not_taken_for_inclusive_ones(
+    lang: str, text: str, words: list[str] | None, start: int, tmp_path: Path
+) -> None:
+    record: dict[str, Any] = {"text": text}
+    record["spans"] = [{"start": start, "end": start + 1, "label": "LOC"}]
+    if words:
+        record["tokens"] = [{"text": word, "ws": False} for word in words]
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    (doc,) = converted(tmp_path / "a.jsonl", spacy.blank(lang))
+    assert [(ent.start_char, ent.end_char) for ent in doc.ents] == [(start, start + 1)]
+
+
 def test_discontinuous_entities_become_what_is_chosen(tmp_path: Path, nlp: Language) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "a.txt").write_text("North and South Korea left")
