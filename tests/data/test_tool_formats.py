@@ -34,6 +34,7 @@ from spacy_crf_ner.data.offsets import set_entities, tokenize
 from spacy_crf_ner.data.record import RawSpan
 from spacy_crf_ner.docbin import document_of
 from spacy_crf_ner.input_error import CorpusError
+from spacy_crf_ner.ml.zero_width import is_blank
 
 DATA = Path(__file__).parents[1] / "fixtures"
 Reader = Callable[[Path, Language, ConversionLog | None], Iterator[Doc]]
@@ -565,7 +566,8 @@ def test_read_jsonl_incorrect_spans_are_not_aligned(tmp_path: Path, nlp: Languag
 def drawn_docs(draw: st.DrawFn) -> tuple[list[str], list[bool], list[Any], bool, Any]:
     """Words, spaces, pieces of tokens with their annotation, unknown spaces, metadata."""
     letters = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"])
-    words = draw(st.lists(st.text(letters, min_size=1, max_size=5), max_size=8))
+    word = st.text(letters, min_size=1, max_size=5).filter(lambda text: not is_blank(text))
+    words = draw(st.lists(word, max_size=8))
     spaces = [draw(st.booleans()) for _ in words]
     labels = st.sampled_from(["O", "-", "PER", "creative-work", "Tên người"])
     pieces = draw(st.lists(st.tuples(st.integers(1, 3), labels), max_size=8))
