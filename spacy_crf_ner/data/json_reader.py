@@ -1,6 +1,7 @@
 """JSON of annotated texts: the one reader of all shapes of records, one a line or in an array."""
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -597,8 +598,8 @@ def unannotated(where: str, record: JsonObject) -> CorpusError:
     elif not text:
         lacks, option, others = "no text", "--text-column", strings
     fix = "Annotate the text, or leave the record out"
-    if others:
-        fix = f"If {shorten(others[0])} has what is missing, use {option} {others[0]}"
+    if key := next(filter(is_text, others), None):
+        fix = f"If {shorten(key)} has what is missing, use {option} {shlex.quote(key)}"
     templates = "\n  ".join((TEMPLATE, ROWS, PAIR))
     got = f"{lacks} (the keys {', '.join(map(shorten, sorted(record)))})"
     return error(where, nearest, got, f"{fix}. These would be read:\n  {templates}")

@@ -456,6 +456,23 @@ def test_exclusive_ends_of_tokens_are_not_taken_for_inclusive_ones(
     assert [(ent.start_char, ent.end_char) for ent in doc.ents] == [(start, start + 1)]
 
 
+@pytest.mark.parametrize(
+    ("key", "advice"),
+    [
+        ("my spans", "use --spans-column 'my spans'."),
+        ("\ud800", "Annotate the text, or leave the record out."),
+    ],
+)
+def test_option_for_a_key_can_be_typed(
+    key: str, advice: str, tmp_path: Path, nlp: Language
+) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": TEXT, key: [{"of": "Ann"}]}) + "\n")
+    with pytest.raises(CorpusError, match="no entities beside 'text'") as raised:
+        converted(tmp_path / "a.jsonl", nlp)
+    str(raised.value).encode()
+    assert advice in str(raised.value)
+
+
 def test_discontinuous_entities_become_what_is_chosen(tmp_path: Path, nlp: Language) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "a.txt").write_text("North and South Korea left")
