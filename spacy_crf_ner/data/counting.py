@@ -140,8 +140,7 @@ def _evidence(text: str, span: RawSpan, doc: Callable[[], Doc]) -> list[str]:
         return [f"text, {fits[0]}"] if len(fits) == 1 else []
     before, last, after = text[:end][-1:], text[end : end + 1], text[end + 1 : end + 2]
     is_inside = last.isalnum() and not after.isalnum() and (start == end or before.isalnum())
-    if is_inside and _is_tokens(doc(), text, span, range(len(text) + 1)):
-        return ["all"]
+    is_inside = is_inside and not _is_tokens(doc(), text, span, range(len(text) + 1))
     return ["all"] + ["letter"] * last.isalnum() + ["inside"] * is_inside
 
 

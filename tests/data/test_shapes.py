@@ -456,6 +456,14 @@ def test_exclusive_ends_of_tokens_are_not_taken_for_inclusive_ones(
     assert [(ent.start_char, ent.end_char) for ent in doc.ents] == [(start, start + 1)]
 
 
+def test_ends_of_a_format_with_inclusive_ones_may_be_those_of_tokens(tmp_path: Path) -> None:
+    points = [{"label": ["LOC"], "points": [{"start": 1, "end": 2}]}]
+    record = {"content": "在河内。", "annotation": points}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    (doc,) = converted(tmp_path / "a.jsonl", spacy.blank("zh"))
+    assert [(ent.start_char, ent.end_char) for ent in doc.ents] == [(1, 3)]
+
+
 @pytest.mark.parametrize(
     ("key", "advice"),
     [
