@@ -32,25 +32,35 @@ def main(
 ) -> None:
     """Train variants of a config, and compare their best and last models on the dev parts.
 
-    The test parts are not read. Each run adds a row to recipe.csv in the output folder.
+    Nothing is measured on the test parts. Each run adds a row to recipe.csv in the output folder.
     """
+    if evaluate_every < 1 or steps % evaluate_every:
+        raise typer.BadParameter(
+            f"expected a divisor of {steps}, so that the last model is evaluated, got "
+            f"{evaluate_every}.",
+            param_hint="--evaluate-every",
+        )
     chosen = common.read_variants(variants, names or ())
     common.check_same(out, common.variant_inputs(chosen, transformer))
     rows = common.Rows(out / "recipe.csv")
+    found: list[common.Row] = []
     for name in corpora.split(","):
         corpus = common.converted(folder / name, out)
         for variant in chosen:
             for seed in common.numbers(seeds):
                 key = {
                     "variant": variant.name,
+                    "config": variant.config.stem,
                     "settings": srsly.json_dumps(variant.settings, sort_keys=True),
                     "corpus": name,
+                    "transformer": transformer,
                     "device": common.device_name(gpu_id),
                     "steps": steps,
                     "evaluate_every": evaluate_every,
                     "seed": seed,
                 }
-                if rows.known(key) is None:
+                row = rows.known(key)
+                if row is None:
                     settings = {
                         **common.schedule(steps, seed),
                         **variant.settings,
@@ -61,8 +71,10 @@ def main(
                         "training.before_to_disk": None,  # it calibrates
                     }
                     config = common.changed(variant.config, settings)
-                    rows.add({**key, **measure(config, gpu_id)}, common.environment(gpu_id))
-    print_table([*rows], corpora.split(","))
+                    figures = measure(config, gpu_id)
+                    row = rows.add({**key, **figures}, common.environment(gpu_id))
+                found.append(row)
+    print_table(found, corpora.split(","))
 
 
 def measure(config: Config, gpu_id: int = -1) -> common.Row:
@@ -89,7 +101,7 @@ def _measure(text: str, gpu_id: int) -> common.Row:
 def print_table(rows: list[common.Row], corpora: list[str]) -> None:
     """Print the best and the last F1 of each variant: means of seeds, and of all corpora."""
     common.print_header("best / last F1 on dev", *corpora, "mean", "seconds")
-    for (variant, *_), own in common.by_key(rows, "variant", "steps", "device").items():
+    for (variant,), own in common.by_key(rows, "variant").items():
         cells, means = [], []
         for corpus in corpora:
             found = [row for row in own if row["corpus"] == corpus]

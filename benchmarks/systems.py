@@ -182,8 +182,11 @@ class Comparison:
         parts += [budget.steps, *([] if self.gpu_id < 0 else [common.device_name(self.gpu_id)])]
         folder = self.out / "_".join(map(str, parts)).replace(" ", "-")
         done = folder.with_name(f"{folder.name}.json")
-        if not (done.exists() and folder.exists()):
-            shutil.rmtree(folder, ignore_errors=True)
+        kept = [done, folder, *([last_of(folder)] if budget.evaluate_every else [])]
+        if not all(path.exists() for path in kept):
+            done.unlink(missing_ok=True)
+            for path in (folder, last_of(folder)):
+                shutil.rmtree(path, ignore_errors=True)
             settings: common.Row = {}
             if budget.evaluate_every:
                 settings["evaluate_every"] = budget.evaluate_every
@@ -272,18 +275,21 @@ class Runs:
             training = load_config(self.config(system))["training"]
             return float(training["optimizer"]["learn_rate"]["initial_rate"])
         if self.rates_of:
-            return self._earlier_rate(system, corpus, seed)
+            return self._earlier_rate(system, corpus)
         return best_rate(
             RATES[system.model],
             lambda rate: float(self.result(system, corpus, rate, seed, "dev")["f"]),
         )
 
-    def _earlier_rate(self, system: System, corpus: Path, seed: int) -> float:
-        key = {"system": system.name, "corpus": corpus.name, "steps": self.rates_of, "seed": seed}
-        found = self.rows.matching({**key, "part": "test"})
-        if not found:
-            raise RuntimeError(f"expected a run of {self.rates_of} steps, got none")
-        return float(found[-1]["rate"])
+    def _earlier_rate(self, system: System, corpus: Path) -> float:
+        """Return the rate of the last run on test over this transformer, best of this device."""
+        name = Path(self.transformer).name
+        key = {"system": system.name, "corpus": corpus.name, "transformer": name}
+        key |= {"steps": self.rates_of, "evaluate_every": 0, "part": "test"}
+        device = common.device_name(self.comparison.gpu_id)
+        if found := self.rows.matching({**key, "device": device}) or self.rows.matching(key):
+            return float(found[-1]["rate"])
+        raise RuntimeError(f"expected a run of {self.rates_of} steps over {name}, got none")
 
     def result(self, system: System, corpus: Path, rate: float, seed: int, part: str) -> common.Row:
         """Return the scores on a part, at the threshold that is best on dev for this model."""

@@ -12,7 +12,7 @@ from ..pipeline.annotated_labels import annotated_labels
 from ..pipeline.gold import gold_entities
 from ..pipeline.preset import IOB_INSIDE, IOB_OUTSIDE
 from ..pipeline.temperature_scaling import FEW
-from ..pipeline.training_steps import training_steps
+from ..pipeline.training_steps import MOST_EPOCHS, count_batches, training_steps
 from ..tags import SCHEMES
 from .corpus_rules import (
     Seen,
@@ -64,10 +64,13 @@ def check(
         counts["no-entities"] = Counter(empty)
     if "dev" in statistics and 0 < (n := statistics["dev"].entities) < ENOUGH_DEV:
         counts["few-dev"] = Counter(dev=n)
-    words = statistics["train"].tokens
-    enough = training_steps(words, settings.step_words, settings.max_steps or 0).steps
-    if settings.max_steps and settings.max_steps >= 2 * enough:
-        counts["many-steps"] = Counter()
+    lengths = statistics["train"].doc_lengths
+    enough = 0
+    if settings.max_steps and any(lengths):
+        batches = count_batches(settings.batcher, lengths.elements())
+        enough = training_steps(batches, settings.max_steps).steps
+        if settings.max_steps >= 2 * enough:
+            counts["many-steps"] = Counter()
     divided = len(train_texts.divided)
     reported = _findings(settings, statistics, counts, examples, divided, enough)
     return Report(statistics, sorted(reported, key=lambda each: SEVERITIES.index(each.severity)))
@@ -143,6 +146,7 @@ def _findings(
         "longest": max(s.longest_doc for s in statistics.values()),
         "max_length": settings.tokenizer and settings.tokenizer.longest,
         "enough": enough,
+        "most_epochs": MOST_EPOCHS,
         "enough_dev": ENOUGH_DEV,
         **settings._asdict(),
     }

@@ -1,6 +1,6 @@
 """Settings of a check, read from a training config."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from ..pipeline.annotation import SPANS_KEY
 from ..pipeline.lookup import FACTORY
 from ..pipeline.settings import with_changes
 from ..pipeline.stored import CFG
-from ..pipeline.training_steps import words_of_a_step
+from ..pipeline.training_steps import BATCHERS
 
 
 class CheckSettings(NamedTuple):
@@ -30,7 +30,7 @@ class CheckSettings(NamedTuple):
         spans_key: Key of the gold entities in `doc.spans`, which may overlap; doc.ents is gold if
             it is None, and for docs without this key.
         max_steps: Steps of a training of `crf_ner` over a transformer; None if they are not known.
-        step_words: Words that a step learns from, about.
+        batcher: The block of the config that makes batches of this training.
         make_doc: The tokenizer of the pipeline; None if it is not known.
         long_entity: Longer entities, in tokens, are noted.
         long_doc: Longer docs, in tokens, are a risk for the memory: a batch contains whole docs.
@@ -48,7 +48,7 @@ class CheckSettings(NamedTuple):
     tokenizer: Tokenizer | None = None
     spans_key: str | None = None
     max_steps: int | None = None
-    step_words: int = 770
+    batcher: Mapping[str, Any] = {}
     make_doc: Callable[[str], Doc] | None = None
     long_entity: int = 10
     long_doc: int = 5_000
@@ -88,11 +88,11 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     if model is None:
         return settings
     training = config.get("training", {})
-    step_words = words_of_a_step(training)
-    if ner and step_words:  # other components may need more steps
-        settings = settings._replace(
-            max_steps=training.get("max_steps") or None, step_words=step_words
-        )
+    batcher = training.get("batcher") or {}
+    has_known = batcher.get("@batchers") in BATCHERS and not batcher.get("get_length")
+    if ner and has_known:  # other components may need more steps
+        max_steps = training.get("max_steps") or None
+        settings = settings._replace(max_steps=max_steps, batcher=batcher)
     window = (model.get("get_spans") or {"window": WINDOW}).get("window")
     return settings._replace(window=window, tokenizer=_transformer_tokenizer(model, transformer))
 

@@ -22,7 +22,7 @@ class Statistics:
     """Counts of one part of a corpus.
 
     Attributes:
-        longest_doc: Tokens of the longest doc.
+        doc_lengths: Docs by number of tokens.
         sentences: Number of sentences; a doc without sentence starts is one.
         empty_sentences: Sentences without entities.
         missing: Tokens without annotation.
@@ -35,7 +35,7 @@ class Statistics:
     """
 
     docs: int = 0
-    longest_doc: int = 0
+    doc_lengths: Counter[int] = field(default_factory=Counter)
     sentences: int = 0
     empty_sentences: int = 0
     tokens: int = 0
@@ -52,7 +52,7 @@ class Statistics:
         """Count a doc; see `CorpusDoc` for its entities and for iob."""
         sentence = [*accumulate(token.i == 0 or bool(token.is_sent_start) for token in doc)]
         self.docs += 1
-        self.longest_doc = max(self.longest_doc, len(doc))
+        self.doc_lengths[len(doc)] += 1
         self.sentences += max(sentence, default=0)
         self.empty_sentences += len({*sentence}) - len(
             {sentence[i] for ent in ents for i in range(ent.start, ent.end)}
@@ -79,10 +79,16 @@ class Statistics:
         inside = sum(counts[k] for counts in self.levels.values() for k in range(n))
         return inside / self.entities if self.entities else 0.0
 
+    @property
+    def longest_doc(self) -> int:
+        """Tokens of the longest doc."""
+        return max(self.doc_lengths, default=0)
+
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON types; the most frequent labels first, the shortest entities first."""
         return {
-            **vars(self),
+            **{name: value for name, value in vars(self).items() if name != "doc_lengths"},
+            "longest_doc": self.longest_doc,
             "labels": dict(self.labels.most_common()),
             "label_tokens": dict(self.label_tokens.most_common()),
             "lengths": {str(n): self.lengths[n] for n in sorted(self.lengths)},

@@ -102,14 +102,15 @@ def init_config(
         shared=shared,
     )
     fitted = None if corpus is None else configs.fit_to_corpus(config, corpus)
+    if fitted is not None:
+        typer.echo(
+            f"Training: {fitted.steps:,} steps, {fitted.epochs:.1f} epochs of {corpus}; warm-up of "
+            f"{fitted.warmup_steps} steps, an evaluation every {fitted.eval_frequency}",
+            err=printed,
+        )
     if printed:
         typer.echo(config.to_str())
         return
     with atomic_write(out) as unfinished:
         config.to_disk(unfinished)
-    if fitted is not None:
-        typer.echo(
-            f"Training: {fitted.steps:,} steps, {fitted.epochs:.1f} epochs of {corpus}; warm-up of "
-            f"{fitted.warmup_steps} steps, an evaluation every {fitted.eval_frequency}"
-        )
     typer.echo(f"Config: {out}")

@@ -17,7 +17,7 @@ from thinc.api import Config
 
 from ..docbin import read_docbin
 from ..input_error import InputError
-from ..pipeline.training_steps import TrainingSteps, training_steps, words_of_a_step
+from ..pipeline.training_steps import TrainingSteps, count_batches, training_steps
 
 TOK2VECS = ("transformer", "cnn", "char")
 PURPOSES = ("efficiency", "accuracy")
@@ -166,21 +166,26 @@ def init_config(
 def fit_to_corpus(config: Config, corpus: Path) -> TrainingSteps:
     """Set the paths of a corpus in a config, and steps, warm-up and evaluations for its size.
 
-    Raises InputError for a folder without train.spacy and dev.spacy, and for broken files.
+    Raises InputError for a folder without train.spacy and dev.spacy, and for broken or empty files.
     """
+    lengths: dict[str, list[int]] = {}
     for part in ("train", "dev"):
-        config["paths"][part] = str(corpus / f"{part}.spacy")
-        if not (corpus / f"{part}.spacy").exists():
+        path = corpus / f"{part}.spacy"
+        config["paths"][part] = str(path).replace("$", "$$")
+        if not path.exists():
             raise InputError(
-                f"{corpus}: expected train.spacy and dev.spacy, got no {part}.spacy. Convert the "
+                f"{corpus}: expected train.spacy and dev.spacy, got no {path.name}. Convert the "
                 "corpus with spacy-crf-ner convert."
             )
-    _, docs = read_docbin(corpus / "train.spacy", Vocab())
+        lengths[part] = [len(doc) for doc in read_docbin(path, Vocab())[1]]
+        if not any(lengths[part]):
+            raise InputError(f"{path}: expected docs with tokens, got none. Convert the corpus.")
     training = config["training"]
-    words = sum(map(len, docs))
-    fitted = training_steps(words, words_of_a_step(training) or words, training["max_steps"])
+    batches = count_batches(training["batcher"], lengths["train"])
+    fitted = training_steps(batches, training["max_steps"])
     training["max_steps"] = fitted.steps
     training["eval_frequency"] = fitted.eval_frequency
+    training["patience"] = 0  # the rate falls to 0 over all steps
     rates = training["optimizer"]["learn_rate"]
     rates["total_steps"], rates["warmup_steps"] = fitted.steps, fitted.warmup_steps
     return fitted

@@ -1,6 +1,7 @@
 """The compared systems: choices on dev, entities as of seqeval, F1 as of spaCy."""
 
 import random
+import shutil
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from benchmarks.systems import (
     Runs,
     best_rate,
     in_turns,
+    last_of,
 )
 
 
@@ -120,8 +122,11 @@ def test_rates_of_earlier_runs_are_taken_and_the_last_model_of_a_training_is_a_r
     corpus = tmp_path / "gmb"
     corpus.mkdir()
     srsly.write_jsonl(corpus / "test.jsonl", [{**record(3), "ents": [[0, 1, "A"]]}])
-    earlier = {"system": "spaCy ner", "corpus": "gmb", "steps": 200, "seed": 0, "part": "test"}
-    rows.add({**earlier, "rate": 5e-4}, {})
+    earlier = {"system": "spaCy ner", "corpus": "gmb", "steps": 200, "evaluate_every": 0}
+    earlier |= {"transformer": "minilm", "device": "cpu", "part": "test", "rate": 5e-4}
+    other = {"transformer": "large", "evaluate_every": 20, "part": "dev", "steps": 1000}
+    for change in ({}, {"device": "GPU"}, *({name: of} for name, of in other.items())):
+        rows.add({**earlier, **change, "rate": 1e-3 if change else 5e-4}, {})
     asked = []
 
     def trained(self: Any, system: Any, corpus: Any, budget: Budget, config: Any) -> Any:
@@ -139,10 +144,13 @@ def test_rates_of_earlier_runs_are_taken_and_the_last_model_of_a_training_is_a_r
     theirs = next(each for each in SYSTEMS if each.name == "spaCy ner")
     runs.measure_all([theirs], [corpus], [0])
     assert {*asked} == {(5e-4, 1000, 100)}
-    measured = {row["evaluate_every"]: row["f"] for row in rows.matching({"steps": 1000})}
+    made = rows.matching({"steps": 1000, "rate": 5e-4})
+    measured = {row["evaluate_every"]: row["f"] for row in made}
     assert measured == {100: pytest.approx(2 / 3, abs=1e-6), 0: 1.0}
     runs.measure_all([each for each in SYSTEMS if each.script == "hugging_face"], [corpus], [0])
-    assert comparison.failed == {"Hugging Face on gmb": "expected a run of 200 steps, got none"}
+    assert comparison.failed == {
+        "Hugging Face on gmb": "expected a run of 200 steps over minilm, got none"
+    }
 
 
 def test_threshold_is_chosen_on_dev(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -175,7 +183,8 @@ class Process:
     def ask(self, *request: Any) -> None:
         self.asked.append(request)
         if request[0] == "train":
-            Path(request[2]).mkdir()
+            for path in [Path(request[2]), last_of(Path(request[2]))]:
+                path.mkdir()
 
     def __enter__(self) -> "Process":
         return self
@@ -203,6 +212,11 @@ def test_a_model_is_trained_once_for_each_budget_and_device(
     assert len({*folders}) == 6 == sum(each[0] == "train" for each in Process.asked)
     asked = [each[0] for each in Process.asked]
     assert asked[-3:] == ["use_gpu", "versions", "train"] and asked[:2] == ["versions", "train"]
+    best = folders[1]
+    shutil.rmtree(last_of(best))
+    (best / "of an earlier training").touch()
+    again, _ = Comparison(tmp_path, tmp_path, 1).trained(system, tmp_path / "gmb", budgets[1])
+    assert again == best and [*best.iterdir()] == [] == [*last_of(best).iterdir()]
 
 
 def test_a_system_that_is_not_installed_is_left_out_with_the_command(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from spacy_crf_ner.check.findings import MESSAGES, SEVERITIES, CorpusDoc
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.preset import IOB_OUTSIDE
-from spacy_crf_ner.pipeline.training_steps import PADDED
 
 ROOT = Path(__file__).parents[2]
 VOCAB = spacy.blank("en").vocab
@@ -375,12 +374,16 @@ def test_every_kind_of_finding_has_a_case() -> None:
     assert set(MESSAGES) == set(CASES) | elsewhere
 
 
-@pytest.mark.parametrize("words, enough", [(2400, 960), (500, 200), (400, 200), (0, 200)])
+WHOLE = {"tolerance": 0.0, "discard_oversize": False, "get_length": None}
+
+
+@pytest.mark.parametrize("words, enough", [(2400, 480), (500, 200), (100, 200)])
 def test_check_reports_twice_the_sufficient_steps(words: int, enough: int) -> None:
+    """20 epochs of a batch for each doc, or 200 steps."""
     train = [make("so " * 99 + "so") for _ in range(words // 100)]
-    settings = CheckSettings(step_words=50)
+    settings = CheckSettings(batcher={"@batchers": "spacy.batch_by_words.v1", "size": 100} | WHOLE)
     finding = the(check(train, None, settings._replace(max_steps=2 * enough)), "many-steps")
-    assert f" {2 * enough:,}, where about {enough} " in finding.found
+    assert f" {2 * enough:,}, where {enough} are the 20 epochs " in finding.found
     for steps in (2 * enough - 1, enough, None):
         assert "many-steps" not in kinds(check(train, None, settings._replace(max_steps=steps)))
 
@@ -825,7 +828,7 @@ def test_read_settings_matches_config(tiny_transformer: str, tmp_path: Path) -> 
     path = config_file(tmp_path, tiny_transformer, 50, scheme="io", incorrect_spans_key="no")
     settings = read_settings(path)
     assert settings[:4] == ("en", "io", "no", 50)
-    assert (settings.max_steps, settings.step_words) == (1000, 770)
+    assert (settings.max_steps, settings.batcher["size"]) == (1000, 1000)
     assert settings.tokenizer is not None and settings.tokenizer.longest == 128
     # With another transformer as argument.
     path = config_file(tmp_path, "nobody/nothing")
@@ -838,8 +841,8 @@ def test_read_settings_matches_config(tiny_transformer: str, tmp_path: Path) -> 
     "change",
     [
         {"training": {"max_steps": 0}},
-        {"training": {"batcher": {"@batchers": "spacy.batch_by_sequence.v1", "size": 32}}},
-        {"training": {"batcher": {"@batchers": PADDED, "size": {"@schedules": "a.v1"}}}},
+        {"training": {"batcher": {"@batchers": "my.batcher.v1", "size": 32}}},
+        {"training": {"batcher": {"get_length": {"@misc": "my.length.v1"}}}},
         {"components": {"ner": {"factory": "ner"}}},
     ],
 )

@@ -7,11 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import spacy
+import srsly
 from spacy.cli.init_config import fill_config
 from spacy.cli.train import train
+from spacy.schemas import ConfigSchemaTraining
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training.initialize import init_nlp
-from spacy.util import load_config
+from spacy.training.loop import create_train_batches
+from spacy.training.loop import train as train_nlp
+from spacy.util import load_config, registry
+from thinc.api import Config
 from transformers import BertConfig, DistilBertConfig, GPT2Config, XLNetConfig
 from typer.testing import CliRunner
 
@@ -222,48 +227,94 @@ def test_init_config_with_unknown_choice_raises(options: dict[str, Any], says: s
 # A corpus
 
 
-def corpus_of(folder: Path, words: int) -> Path:
+def corpus_of(folder: Path, docs: int, words: int = 20) -> Path:
     nlp = spacy.blank("en")
-    DocBin(docs=[nlp(" ".join(10 * ["so"])) for _ in range(words // 10)]).to_disk(
-        folder / "train.spacy"
-    )
+    own = [nlp(" ".join(words * ["so"])) for _ in range(docs)]
+    own[0].set_ents([Span(own[0], 0, 1, "X")])
+    DocBin(docs=own).to_disk(folder / "train.spacy")
     DocBin(docs=[nlp("so")]).to_disk(folder / "dev.spacy")
     return folder
 
 
+def batches_of_an_epoch(config: Config) -> int:
+    """Count those of spaCy's own training loop."""
+    T = registry.resolve(config.interpolate()["training"], schema=ConfigSchemaTraining)
+    train = registry.resolve({"train": config.interpolate()["corpora"]["train"]})["train"]
+    return len([*create_train_batches(spacy.blank("en"), train, T["batcher"], 1)])
+
+
 @pytest.mark.parametrize(
-    "words, steps, epochs",
+    "docs, words, gpu, steps",
     [
-        (0, 200, None),
-        (5_000, 200, 30.8),  # 770 words a step
-        (30_000, 779, 20.0),
-        (100_000, 1000, 7.7),
-        (400_000, 1558, 3.0),
+        (1, 20, False, 200),  # not fewer
+        (1_024, 20, False, 20),  # epochs, at the most
+        (2_048, 20, True, 20),
+        (5_120, 20, False, 1000),  # those of the config
+        (30, 3_000, False, 20),  # a doc is a batch
+        (1_024, 600, False, 3),  # epochs, at the least
     ],
 )
 def test_steps_are_fitted_to_a_corpus(
-    tmp_path: Path, words: int, steps: int, epochs: float | None
+    tmp_path: Path, docs: int, words: int, gpu: bool, steps: int
 ) -> None:
-    """By hand: as many steps as the config has, but 3 to 20 epochs, and 200 steps at least."""
-    config = init_config("en", "char")
-    fitted = fit_to_corpus(config, corpus_of(tmp_path, words))
-    assert fitted.steps == steps and epochs in (None, pytest.approx(fitted.epochs, abs=0.05))
+    config = init_config("en", "char", gpu=gpu)
+    fitted = fit_to_corpus(config, corpus_of(tmp_path, docs, words))
+    batches = batches_of_an_epoch(config)
+    expected = steps if steps >= 200 else steps * batches
+    assert abs(fitted.steps - expected) <= 5  # a multiple of ten
+    assert fitted.epochs == fitted.steps / batches
     training = config["training"]
     rates = training["optimizer"]["learn_rate"]
-    assert training["max_steps"] == rates["total_steps"] == steps
-    assert training["eval_frequency"] == pytest.approx(steps / 10, abs=0.5)
-    assert rates["warmup_steps"] == (78 if steps == 1558 else 50)
-    paths = config.interpolate()["corpora"]
-    assert [paths[part]["path"] for part in ("train", "dev")] == [
-        str(tmp_path / f"{part}.spacy") for part in ("train", "dev")
-    ]
-    long, gpu = (
-        init_config("en", "char", optimize=optimize, gpu=is_gpu)
-        for optimize, is_gpu in (("accuracy", False), ("efficiency", True))
-    )
-    if words == 100_000:
-        assert fit_to_corpus(long, tmp_path).steps == 2597  # 20 epochs
-        assert fit_to_corpus(gpu, tmp_path).steps == 500
+    assert training["max_steps"] == rates["total_steps"] == fitted.steps
+    assert 10 * training["eval_frequency"] == fitted.steps and training["patience"] == 0
+    assert rates["warmup_steps"] == max(50, round(0.05 * fitted.steps))
+
+
+def test_steps_of_a_preset_are_fitted_to_a_corpus(tmp_path: Path) -> None:
+    corpus_of(tmp_path, 10_240, 20)  # 240 batches
+    options: list[dict[str, Any]] = [{}, {"gpu": True}, {"optimize": "accuracy"}]
+    steps = [fit_to_corpus(init_config("en", "char", **each), tmp_path).steps for each in options]
+    assert steps == [1000, 500, 4000]
+
+
+def test_long_training_of_a_corpus_evaluates_its_last_step(tmp_path: Path) -> None:
+    """Patience of the preset is shorter than its evaluations are apart."""
+    config = init_config("en", "cnn")
+    config["training"]["patience"] = 15
+    fit_to_corpus(config, corpus_of(tmp_path, 1, 2))
+    config["training"]["before_to_disk"] = None
+    config["training"]["logger"] = {
+        "@loggers": "spacy.ConsoleLogger.v3",
+        "output_file": str(tmp_path / "log.jsonl"),
+    }
+    nlp = init_nlp(config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(nlp), "update", lambda *_, losses, **__: losses.update(ner=0.0))
+        patch.setattr(type(nlp), "evaluate", lambda *_, **__: {"ents_f": 0.0})
+        train_nlp(nlp)
+    steps = [row["step"] for row in srsly.read_jsonl(tmp_path / "log.jsonl")]
+    assert steps == [*range(0, 201, 20)]
+
+
+@pytest.mark.parametrize("part", ["train", "dev"])
+def test_corpus_without_tokens_is_refused(tmp_path: Path, part: str) -> None:
+    DocBin(docs=[spacy.blank("en")("")]).to_disk(corpus_of(tmp_path, 1) / f"{part}.spacy")
+    with pytest.raises(InputError, match=rf"{part}\.spacy: expected docs with tokens, got none"):
+        fit_to_corpus(init_config("en", "char"), tmp_path)
+
+
+def test_path_of_a_corpus_is_no_variable(tmp_path: Path) -> None:
+    folder = tmp_path / "a${b}c$"
+    folder.mkdir()
+    config = init_config("en", "char")
+    fit_to_corpus(config, corpus_of(folder, 1))
+    read = load_config(written(config, tmp_path), interpolate=True)
+    assert read["corpora"]["train"]["path"] == str(folder / "train.spacy")
+
+
+def written(config: Config, folder: Path) -> Path:
+    config.to_disk(folder / "written.cfg")
+    return folder / "written.cfg"
 
 
 def test_init_config_for_a_corpus_says_its_steps(tmp_path: Path) -> None:
@@ -271,11 +322,13 @@ def test_init_config_for_a_corpus_says_its_steps(tmp_path: Path) -> None:
     result = runner.invoke(app, command)
     assert result.exit_code == 1 and "expected train.spacy and dev.spacy" in result.output
     assert not (tmp_path / "config.cfg").exists()
-    corpus_of(tmp_path, 30_000)
+    corpus_of(tmp_path, 30_720, 20)  # 120 times 6 batches
     said = " ".join(runner.invoke(app, command).output.split())
-    assert "Training: 779 steps, 20.0 epochs of " in said
-    assert "warm-up of 50 steps, an evaluation every 78" in said
-    assert load_config(tmp_path / "config.cfg")["training"]["max_steps"] == 779
+    assert "Training: 2,160 steps, 3.0 epochs of " in said
+    assert "warm-up of 108 steps, an evaluation every 216" in said
+    assert load_config(tmp_path / "config.cfg")["training"]["max_steps"] == 2160
+    printed = runner.invoke(app, ["init-config", "-", "--corpus", str(tmp_path)])
+    assert "Training: 2,160 steps" in printed.stderr and "max_steps = 2160" in printed.stdout
 
 
 # The command
