@@ -31,7 +31,7 @@ from pipelines import OWN_TRANSFORMER, train, trained_elsewhere
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate
-from spacy_crf_ner.evaluation.risk_control import Targets
+from spacy_crf_ner.evaluation.targets import Targets
 from spacy_crf_ner.training.init_config import MINILM, fit_to_corpus, init_config
 from spacy_crf_ner.training.optimizer import GroupedAdam
 

@@ -35,7 +35,7 @@ from pipelines import (
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.guarantees import guarantees
-from spacy_crf_ner.evaluation.risk_control import Targets
+from spacy_crf_ner.evaluation.targets import Targets
 from spacy_crf_ner.export import export_pipeline
 
 WORDS = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "char_width": 16, "word_width": 16}

@@ -145,7 +145,7 @@ def calibrate(
     from ..annotate.settings import Settings
     from ..evaluation.calibration import calibrate as fit
     from ..evaluation.guarantees import fitted_settings, restore_fitted
-    from ..evaluation.risk_control import Targets
+    from ..evaluation.targets import Targets
     from ..pipeline.calibration import calibration_of
     from ..pipeline.load import load
     from ..pipeline.lookup import recognizer, recognizer_name

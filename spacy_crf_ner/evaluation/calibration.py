@@ -18,9 +18,12 @@ from ..pipeline.gold import count_entities
 from ..pipeline.lookup import recognizer, recognizer_name, run_upstream
 from ..pipeline.network import computed_once
 from ..pipeline.settings import FITS
+from .fit_guarantees import check_flat, fit_guarantees
+from .guarantees import restored_on_error
+from .held_out import new_examples
 from .matching import DocEntities, annotated, collect_entities
-from .risk_control import Targets, check_flat, fit_guarantees, restored_on_error
 from .scores import mean
+from .targets import Targets
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -80,7 +83,7 @@ def calibrate(
     if targets:
         check_flat(pipe)
     if targets or targets.trained_on is not None:
-        examples, _ = targets.new(nlp, name, examples)
+        examples, _ = new_examples(nlp, name, examples, targets)
     if not pipe.confidence and pipe.entities_key is None:  # overlapping ones have scores
         raise InputError(
             f"[{name}] confidence: expected true, got false. Without it, entities have no "

@@ -1,7 +1,8 @@
 """What a pipeline guarantees about new documents, as long as it is the one that was calibrated."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from hashlib import blake2b
 from typing import Any
@@ -123,6 +124,17 @@ def restore_fitted(pipe: CRFEntityRecognizer, values: Mapping[str, Any]) -> None
     """Give a component the values that `fitted_settings` returned, of it or of its copy."""
     for name, value in values.items():
         setattr(pipe, name, value)
+
+
+@contextmanager
+def restored_on_error(pipe: CRFEntityRecognizer) -> Iterator[None]:
+    """Give a component its settings back if fitting others fails, or is interrupted."""
+    before = fitted_settings(pipe)
+    try:
+        yield
+    except BaseException:  # also an interrupt: thresholds are settings while they are tried
+        restore_fitted(pipe, before)
+        raise
 
 
 def renew(nlp: Language, name: str) -> None:

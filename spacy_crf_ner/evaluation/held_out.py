@@ -9,35 +9,27 @@ from spacy.training import Example
 from ..input_error import InputError
 from ..pipeline.lookup import recognizer, recognizer_names
 from ..pipeline.seen_texts import hashes_of, is_seen
+from .targets import Targets
 
 SHOWN = 5  # numbers of documents in a message
 
 
 def new_examples(
-    nlp: Language,
-    name: str,
-    examples: Iterable[Example],
-    *,
-    trained_on: Iterable[str] | None = None,
-    held_out: bool = False,
-    count_dev: bool = False,
+    nlp: Language, name: str, examples: Iterable[Example], targets: Targets
 ) -> tuple[list[Example], list[str]]:
     """Leave out examples of texts that the pipeline has seen in its training, with a warning.
 
-    Returns the others, and which parts they were compared with: "train", "dev". Raises InputError
-    if it is not known what the pipeline was trained on, or no example is left.
-
-    Args:
-        trained_on: Texts of the training data, beside those that the pipeline knows.
-        held_out: Whether the caller states that no example was seen.
-        count_dev: Whether to keep texts that the pipeline was evaluated on in training.
+    Without a guarantee, texts that chose the weights are kept. Returns the others, and which parts
+    they were compared with: "train", "dev". Raises InputError if it is not known what the pipeline
+    was trained on, or no example is left.
     """
-    examples = list(examples)
+    examples, trained_on = list(examples), targets.trained_on
+    count_dev = targets.count_dev or not targets
     known = [recognizer(nlp, each).seen_texts.known() for each in recognizer_names(nlp)]
     train = set().union(*(each.train for each in known)) | hashes_of(trained_on or ())
     dev = set().union(*(each.dev for each in known))
     is_known = all(each.is_complete for each in known) or trained_on is not None
-    if not is_known and not held_out:
+    if not is_known and not targets.held_out:
         raise InputError(
             f"[{name}] guarantees: the pipeline does not say which documents it was trained on, "
             "and nothing can be guaranteed from those. Give its training data (--train, or "
@@ -53,7 +45,7 @@ def new_examples(
         message = _left_out(examples, part_of, count_dev)
         if not left:
             raise InputError(f"[{name}] {message} Calibrate on new documents.")
-        warnings.warn(f"[{name}] {message}", stacklevel=3)
+        warnings.warn(f"[{name}] {message}", stacklevel=2)
     return left, [part for part, hashes in parts.items() if hashes and (is_known or part == "dev")]
 
 

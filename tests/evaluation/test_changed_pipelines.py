@@ -13,9 +13,10 @@ from spacy.util import get_words_and_spaces
 from spacy.vocab import Vocab
 
 from pipelines import SENTENCES, make_examples, trained_elsewhere
+from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.monitoring import drift
-from spacy_crf_ner.evaluation.risk_control import Targets, fit_guarantees
+from spacy_crf_ner.evaluation.targets import Targets
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.lookup import model_layers, recognizer
 from spacy_crf_ner.pipeline.settings import SETTINGS, Setting

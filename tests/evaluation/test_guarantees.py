@@ -21,18 +21,19 @@ from typer.testing import CliRunner
 
 from pipelines import TOK2VEC, make_examples, train, trained_elsewhere
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.evaluation import calibration, evaluate, monitoring, risk_control
+from spacy_crf_ner.evaluation import calibration, evaluate, monitoring
+from spacy_crf_ner.evaluation import fit_guarantees as fitting
 from spacy_crf_ner.evaluation.calibration import calibrate
+from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.matching import Entity, span_probabilities
 from spacy_crf_ner.evaluation.risk_control import (
     GRID,
-    Targets,
     coverage_threshold,
-    fit_guarantees,
     precision_threshold,
     recall_threshold,
 )
+from spacy_crf_ner.evaluation.targets import Targets
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline import network
 from spacy_crf_ner.pipeline.calibration import is_calibrated
@@ -104,13 +105,13 @@ def dev(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-HALVES = risk_control.HALVES
+HALVES = fitting.HALVES
 
 
 @pytest.fixture(autouse=True)
 def few_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing is said of errors on halves."""
-    monkeypatch.setattr(risk_control, "HALVES", 4)
+    monkeypatch.setattr(fitting, "HALVES", 4)
 
 
 def posteriors(nlp: Language, eg: Example) -> list[tuple[str, float]]:
@@ -123,7 +124,7 @@ def posteriors(nlp: Language, eg: Example) -> list[tuple[str, float]]:
 def test_candidates_have_the_guaranteed_recall(
     nlp: Language, monkeypatch: pytest.MonkeyPatch, confidence_level: float, by_label: bool
 ) -> None:
-    monkeypatch.setattr(risk_control, "HALVES", HALVES)
+    monkeypatch.setattr(fitting, "HALVES", HALVES)
     examples = drawn(nlp, 150, 2)
     gold = [posteriors(nlp, eg) for eg in examples]
     ner = nlp.get_pipe("crf_ner")
@@ -171,7 +172,7 @@ def test_guarantee_on_halves_measures_error_on_other_half(
     A tenth of the others is below it. Three or more of these nine are below it in 10 % of the
     halves, four or more in 4 %.
     """
-    monkeypatch.setattr(risk_control, "HALVES", 2000)
+    monkeypatch.setattr(fitting, "HALVES", 2000)
     found = {eg.text: eg for eg in drawn(nlp, 100, 35) if len(eg.reference.ents) == 1}
     examples = [*found.values()][:18]
     assert len({p for eg in examples for _, p in posteriors(nlp, eg)}) == 18
@@ -473,7 +474,7 @@ def test_calibrate_with_guarantees_runs_the_network_once_for_each_doc(
         times.append(sum(read) / 150)
         read.clear()
         assert nlp.get_pipe("crf_ner").computed is None  # type: ignore[attr-defined]
-        for module in (calibration, monitoring, risk_control):
+        for module in (calibration, monitoring, fitting):
             monkeypatch.setattr(module, "computed_once", lambda pipe: nullcontext())
     assert times[0] == 1 and times[1] > 4
     rows = [each.pop("guarantees") for each in found]

@@ -12,11 +12,12 @@ from typer.testing import CliRunner, Result
 
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.evaluation import risk_control
+from spacy_crf_ner.evaluation import fit_guarantees as fitting
 from spacy_crf_ner.evaluation.calibration import calibrate
+from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.held_out import new_examples, seen_in_training
-from spacy_crf_ner.evaluation.risk_control import Targets, fit_guarantees
+from spacy_crf_ner.evaluation.targets import Targets
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.lookup import recognizer
 
@@ -47,7 +48,7 @@ def model(shared: Any) -> Path:
 
 @pytest.fixture
 def nlp(model: Path, monkeypatch: pytest.MonkeyPatch) -> Language:
-    monkeypatch.setattr(risk_control, "HALVES", 2)
+    monkeypatch.setattr(fitting, "HALVES", 2)
     return spacy.load(model)
 
 
@@ -91,7 +92,7 @@ def test_guarantee_leaves_out_documents_whose_evaluation_chose_the_saved_weights
     nlp.evaluate(written(nlp, "test", 10))
     asked = [*written(nlp, "dev", 10), *written(nlp, "test", 10)]
     with pytest.warns(UserWarning, match="10 of 20 .* 0 in training, and 10 in the evaluations"):
-        assert new_examples(nlp, "crf_ner", asked)[1] == ["train", "dev"]
+        assert new_examples(nlp, "crf_ner", asked, Targets(recall=0.5))[1] == ["train", "dev"]
 
 
 def test_guarantee_on_documents_of_train_alone_raises_and_changes_nothing(nlp: Language) -> None:
@@ -108,7 +109,7 @@ def test_guarantee_on_training_documents_in_another_form_raises(nlp: Language) -
             for eg in written(nlp, "train", 15)]  # fmt: skip
     for examples in (sentences, [Example(doc, doc.copy()) for doc in docs]):
         with pytest.raises(InputError, match="15 of 15 documents are left out"):
-            new_examples(nlp, "crf_ner", examples)
+            new_examples(nlp, "crf_ner", examples, Targets(recall=0.5))
 
 
 def test_pipeline_without_hashes_needs_train_or_statement(nlp: Language) -> None:
@@ -138,7 +139,7 @@ def test_texts_of_another_recognizer_count_too(nlp: Language) -> None:
     nlp.add_pipe("crf_ner", "second", source=other)
     examples = [*written(nlp, "other", 15), *written(nlp, "new", 15)]
     with pytest.warns(UserWarning, match="15 of 30 documents are left out"):
-        assert len(new_examples(nlp, "crf_ner", examples)[0]) == 15
+        assert len(new_examples(nlp, "crf_ner", examples, Targets(recall=0.5))[0]) == 15
 
 
 def test_calibration_without_guarantee_uses_dev_and_train(nlp: Language) -> None:

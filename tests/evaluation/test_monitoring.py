@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 from pipelines import TOK2VEC, make_examples, train, trained_elsewhere
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import monitoring as module
+from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
 from spacy_crf_ner.evaluation.monitoring import Difference, compare, describe, drift
-from spacy_crf_ner.evaluation.risk_control import Targets, fit_guarantees
+from spacy_crf_ner.evaluation.targets import Targets
 from spacy_crf_ner.input_error import InputError
 
 

@@ -20,11 +20,12 @@ from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.evaluation import check_gold, compare, evaluate
 from spacy_crf_ner.evaluation.calibration import calibrate, reliability
 from spacy_crf_ner.evaluation.error_analysis import errors
+from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import FITTED_SETTINGS
 from spacy_crf_ner.evaluation.matching import Entity, collect_entities, match_entities, overlaps
 from spacy_crf_ner.evaluation.nesting import nesting
-from spacy_crf_ner.evaluation.risk_control import Targets, fit_guarantees
 from spacy_crf_ner.evaluation.scores import count_entities, score_strictly
+from spacy_crf_ner.evaluation.targets import Targets
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.annotated_labels import mark_annotated_labels
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension

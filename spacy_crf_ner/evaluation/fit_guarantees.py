@@ -1,0 +1,328 @@
+"""Fit thresholds that bound the errors on new documents: of their entities, 2 % are missed.
+
+The documents that a threshold is fitted to must not have been used for training.
+"""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from itertools import compress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.language import Language
+from spacy.training import Example
+
+from ..extras import require
+from ..input_error import InputError
+from ..pipeline.annotated_labels import annotated_labels, is_complete
+from ..pipeline.annotation import SPANS_KEY
+from ..pipeline.calibration import log_likelihoods, platt_scaling
+from ..pipeline.checks import check_own_key
+from ..pipeline.gold import gold_tags
+from ..pipeline.lookup import recognizer
+from ..pipeline.network import computed_once
+from .guarantees import restored_on_error, store
+from .held_out import new_examples
+from .matching import (
+    Entity,
+    annotated,
+    collect_entities,
+    entity,
+    span_probabilities,
+    without_disabled,
+)
+from .monitoring import describe
+from .risk_control import (
+    GRID,
+    Correct,
+    coverage_threshold,
+    documents_needed,
+    precision_threshold,
+    recall_threshold,
+)
+from .targets import Targets
+
+if TYPE_CHECKING:
+    from ..pipeline.crf_ner import CRFEntityRecognizer
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+# The lowest thresholds on posteriors: there may be their reciprocal of candidates at a token, and
+# of labelings.
+LOWEST = {"recall": 1e-5, "precision": 0.0, "set_coverage": 1e-3}
+CONFIDENCE_LEVEL = 0.95  # of precision, unless one is given: it has no bound on average
+HALVES = 50  # how often a guarantee is tried on random halves of the documents
+USED = {
+    "recall": "with such entities",
+    "precision": "with found entities",
+    "set_coverage": "with complete annotation",
+}
+
+
+def fit_guarantees(
+    nlp: Language, name: str, examples: Sequence[Example], targets: Targets
+) -> list[Row]:
+    """Fit the thresholds that keep guarantees, and store both in the component.
+
+    A row of the result has the mean error "on_halves" of the documents if fitted to the other half,
+    and "p95", the 95 % quantile over 50 halves; both None if a half has too few; and the "cost":
+    candidates per gold entity, the recall that is left, or labelings per document.
+
+    Args:
+        examples: Examples to calibrate on; nothing else may have been fitted to them. The
+            components before this one must have processed their `predicted` docs. Examples of texts
+            that the pipeline has seen in training are left out, with a warning; gold entities of
+            labels that the component does not predict do not count.
+
+    Raises:
+        InputError: For overlapping entities, too few documents, no new ones, unknown training data,
+            and a guarantee that would need too many candidates or labelings. The component is then
+            as before. If scipy is not installed.
+    """
+    require("calibrate")
+    pipe = recognizer(nlp, name)
+    check_flat(pipe)
+    new, compared_with = new_examples(nlp, name, examples, targets)
+    with restored_on_error(pipe), computed_once(pipe):
+        read = without_disabled(pipe, new)
+        rows = _fit(nlp, pipe, read, targets)
+        docs = [eg.predicted for eg in read]
+        about = {
+            "unit": "document",
+            "texts": len(read),
+            "different_texts": len({eg.text for eg in read}),
+            "tokens": float(np.mean([len(doc) for doc in docs])),
+            "labels": [*pipe.enabled_labels],
+            "compared_with": compared_with,
+            "counts_dev": targets.count_dev,
+        }
+        kept = {kind: {**each, **about} for kind, each in _kept(pipe, rows, targets).items()}
+        store(nlp, name, kept, describe(pipe, docs))
+        if targets.set_coverage is not None:  # the sets use the stored threshold
+            rows[-1]["cost"] = float(np.mean([len(each) for each in pipe.prediction_sets(docs)]))
+    return rows
+
+
+def check_flat(pipe: "CRFEntityRecognizer") -> None:
+    """Raise InputError if entities of the component overlap: it can guarantee nothing then."""
+    if pipe.entities_key is not None:
+        raise InputError(
+            f"[{pipe.name}] guarantees: expected a component with overlap = false, got true. "
+            "Calibrate without guarantees of recall, precision or set coverage, or train one "
+            "without overlap."
+        )
+
+
+def _fit(
+    nlp: Language, pipe: "CRFEntityRecognizer", examples: Sequence[Example], targets: Targets
+) -> list[Row]:
+    rows: list[Row] = []
+    if targets.recall is not None:
+        pipe.spans_key = pipe.spans_key or SPANS_KEY
+        check_own_key(nlp, pipe, pipe.spans_key)
+        labels = pipe.enabled_labels if targets.by_label else (None,)
+        rows += _fit_recall(pipe, examples, targets.recall, targets.confidence_level, labels)
+    if targets.precision is not None:
+        confidence_level = targets.confidence_level or CONFIDENCE_LEVEL
+        rows.append(_fit_precision(pipe, examples, targets.precision, confidence_level))
+    if targets.set_coverage is not None:
+        rows.append(_fit_set_coverage(pipe, examples, targets.set_coverage))
+    return rows
+
+
+def _kept(pipe: "CRFEntityRecognizer", rows: Sequence[Row], targets: Targets) -> dict[str, Row]:
+    """Return what is stored of the rows of each kind."""
+    names = ("level", "confidence_level", "documents", "threshold")
+    kept = {row["kind"]: {name: row[name] for name in names} for row in rows}
+    if targets.recall is not None:
+        kept["recall"] |= {
+            "by_label": targets.by_label,
+            "documents": min(row["documents"] for row in rows if row["kind"] == "recall"),
+            "threshold": dict(pipe.candidate_thresholds) or pipe.candidate_threshold,
+        }
+    return kept
+
+
+def _fit_recall(
+    pipe: "CRFEntityRecognizer",
+    examples: Sequence[Example],
+    level: float,
+    confidence_level: float | None,
+    labels: Sequence[str | None],
+) -> list[Row]:
+    """Guarantee the recall of each label; the label None stands for all together."""
+    found = _gold_probabilities(pipe, examples)
+    rows = []
+    for label in labels:
+        of_label = [[p for ent, p in doc.items() if label in (None, ent.label)] for doc in found]
+        row = _row(
+            pipe,
+            {"kind": "recall", "label": label},
+            (level, confidence_level),
+            [np.array(ps) for ps in of_label if ps],
+            lambda documents: recall_threshold(documents, 1 - level, confidence_level),
+            lambda ps, threshold: float((ps < threshold).mean()),
+        )
+        rows.append(row)
+    thresholds = {row["label"]: row["threshold"] for row in rows}
+    pipe.candidate_threshold = thresholds.pop(None, pipe.candidate_threshold)
+    pipe.candidate_thresholds = thresholds
+    key = pipe.spans_key
+    candidates = [
+        span.label_
+        for eg in annotated(pipe, examples)
+        if key in eg.predicted.spans
+        for span in eg.predicted.spans[key]
+        if (known := annotated_labels(eg.reference)) is None or span.label_ in known
+    ]
+    gold = [ent.label for doc in found for ent in doc]
+    for row in rows:
+        number, entities = (
+            sum(row["label"] in (None, label) for label in each) for each in (candidates, gold)
+        )
+        row["cost"] = number / entities
+    return rows
+
+
+def _fit_precision(
+    pipe: "CRFEntityRecognizer", examples: Sequence[Example], level: float, confidence_level: float
+) -> Row:
+    found = _correct_by_threshold(pipe, examples)
+
+    def wrong(document: Correct, threshold: float) -> float:
+        correct = document[threshold]
+        return 1 - float(correct.mean()) if len(correct) else np.nan
+
+    row = _row(
+        pipe,
+        {"kind": "precision", "label": None},
+        (level, confidence_level),
+        [document for document in found if len(document[GRID[0]])],
+        lambda documents: precision_threshold(documents, 1 - level, confidence_level),
+        wrong,
+    )
+    pipe.threshold = row["threshold"]
+    gold = sum(len(doc.gold) for doc in collect_entities(examples))
+    return {**row, "cost": sum(int(each[pipe.threshold].sum()) for each in found) / gold}
+
+
+def _correct_by_threshold(
+    pipe: "CRFEntityRecognizer", examples: Sequence[Example]
+) -> list[dict[float, NDArray[np.bool_]]]:
+    """Find for each doc whether the entities that are predicted at each threshold are correct."""
+    found: list[dict[float, NDArray[np.bool_]]] = [{} for _ in examples]
+    pipe.thresholds = {}
+    for threshold in GRID:
+        # With "max_expected_f", other entities take the place of those that a threshold drops.
+        if threshold == GRID[0] or pipe.decode == "max_expected_f":
+            pipe.threshold = threshold
+            judged = [doc.judged() for doc in collect_entities(annotated(pipe, examples))]
+        for by_threshold, doc in zip(found, judged):
+            kept = [is_right for p, is_right in doc if p >= threshold]
+            by_threshold[threshold] = np.array(kept, dtype=bool)
+    return found
+
+
+def _fit_set_coverage(
+    pipe: "CRFEntityRecognizer", examples: Sequence[Example], level: float
+) -> Row:
+    complete = [eg for eg in examples if is_complete(eg.reference, pipe.enabled_labels)]
+    probabilities = _gold_probabilities(pipe, complete)
+    known = [
+        all(of_doc.values()) and _is_labeling(pipe, eg)
+        for eg, of_doc in zip(complete, probabilities)
+    ]
+    log_p = iter(log_likelihoods(pipe, compress(complete, known)))
+    return _row(
+        pipe,
+        {"kind": "set_coverage", "label": None},
+        (level, None),
+        [math.exp(next(log_p)) if is_known else 0.0 for is_known in known],
+        lambda p: coverage_threshold(np.array(p), 1 - level),
+        lambda p, threshold: float(p < threshold),
+    )
+
+
+def _row(
+    pipe: "CRFEntityRecognizer",
+    what: Row,
+    levels: tuple[float, float | None],
+    documents: Sequence[T],
+    fit: Callable[[Sequence[T]], float | None],
+    error: Callable[[T, float], float],
+) -> Row:
+    """Fit a threshold to documents, and try it on halves of them.
+
+    Args:
+        what: The "kind" and the "label".
+        levels: The level and the confidence level.
+        fit: Finds the threshold, None if there is none.
+        error: The share of errors in a document, NaN if it has nothing to judge.
+    """
+    (kind, label), (level, confidence_level) = what.values(), levels
+    where = f"[{pipe.name}] {kind if label is None else f'{kind} of {label}'}:"
+    tests = len(GRID) if kind == "precision" else 1
+    needed = documents_needed(1 - level, confidence_level, tests)
+    if len(documents) < needed:
+        raise InputError(
+            f"{where} expected at least {needed} documents to guarantee {100 * level:g} %, got "
+            f"{len(documents)} {USED[kind]}. Calibrate on more (half of them serve the "
+            "guarantees), or guarantee less. Documents of train and dev do not count."
+        )
+    threshold = fit(documents)
+    if threshold is None:
+        raise InputError(
+            f"{where} expected a threshold at which {100 * level:g} % is certain, got none from "
+            f"{len(documents)} documents. Guarantee less, or calibrate on more."
+        )
+    lowest = LOWEST[kind]
+    if kind == "recall":
+        lowest = max(float(platt_scaling(pipe).apply(np.array(lowest))), 1e-9)
+    if threshold < lowest:
+        raise InputError(
+            f"{where} expected {100 * level:g} % above a probability of {lowest:.2g}, got "
+            f"{threshold:.2g}. The model does not know these documents well enough: guarantee "
+            "less, or train on more like them; for set_coverage, split the documents into "
+            "sentences."
+        )
+    rng = random.Random(0)
+    errors = []
+    for _ in range(HALVES):
+        shuffled = rng.sample(documents, len(documents))
+        half = len(shuffled) // 2
+        fitted = fit(shuffled[:half])
+        if fitted is not None:
+            errors.append(float(np.nanmean([error(each, fitted) for each in shuffled[half:]])))
+    return {
+        **what,
+        "level": level,
+        "confidence_level": confidence_level,
+        "documents": len(documents),
+        "threshold": math.floor(threshold * 1e10) / 1e10,  # a saved number has ten decimals
+        "on_halves": float(np.mean(errors)) if errors else None,
+        "p95": float(np.quantile(errors, 0.95)) if errors else None,
+    }
+
+
+def _gold_probabilities(
+    pipe: "CRFEntityRecognizer", examples: Sequence[Example]
+) -> list[dict[Entity, float]]:
+    gold = [[*map(entity, eg.reference.ents)] for eg in examples]
+    return span_probabilities(pipe, [eg.predicted for eg in examples], gold)
+
+
+def _is_labeling(pipe: "CRFEntityRecognizer", example: Example) -> bool:
+    """Whether possible gold entities can be the labeling of a doc, with its preset entities."""
+    doc = example.predicted
+    gold = set()
+    for ent in example.reference.ents:
+        span = doc.char_span(ent.start_char, ent.end_char)
+        assert span is not None  # it has a probability
+        gold.add((span.start, span.end, ent.label_))
+    preset = () if pipe.overwrite else doc.ents
+    # In the scheme IO, adjacent entities of one label are read as one.
+    read = pipe.scheme.decode(gold_tags(example, pipe.scheme, pipe.name))
+    return set(pipe.scheme.offsets(read)) == gold >= {(e.start, e.end, e.label_) for e in preset}

@@ -1,0 +1,50 @@
+"""What to guarantee for new documents, and from which documents."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..input_error import InputError
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What to guarantee for new documents, and from which documents; None for nothing of a kind.
+
+    Attributes:
+        recall: Share of the entities of a document that are among its candidates.
+        precision: Share of the entities of a document that are right, of those that the component
+            adds.
+        set_coverage: Share of documents whose right labeling is in `prediction_sets`.
+        confidence_level: Confidence level of recall and precision; None for recall on average, and
+            a precision of 95 %.
+        by_label: Guarantee the recall of each label.
+        trained_on: Texts of the training data, of a pipeline that does not know them. As those that
+            it knows, they are left out.
+        held_out: State that a pipeline that does not know its training data has seen no document.
+        count_dev: Use documents that chose the weights too; the guarantee is then too good.
+    """
+
+    recall: float | None = None
+    precision: float | None = None
+    set_coverage: float | None = None
+    confidence_level: float | None = None
+    by_label: bool = False
+    trained_on: Sequence[str] | None = None
+    held_out: bool = False
+    count_dev: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("recall", "precision", "set_coverage", "confidence_level"):
+            number = getattr(self, name)
+            if number is not None and not 0 < number < 1:
+                raise InputError(f"{name}: expected a number between 0 and 1, got {number}.")
+        if self.recall is None and self.by_label:
+            raise InputError("by_label: expected a recall to guarantee, got none. Say which.")
+        if self.recall is None and self.precision is None and self.confidence_level is not None:
+            raise InputError(
+                "confidence_level: expected a recall or a precision to guarantee, got none. Say "
+                "which."
+            )
+
+    def __bool__(self) -> bool:
+        return any(level is not None for level in (self.recall, self.precision, self.set_coverage))
