@@ -7,7 +7,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from ..annotate.writers import json_line
-from ..data.json_reader import IN_UTF16, UNITS
+from ..data.json_keys import IN_UTF16, UNITS
 from ..data.label_studio import ANSWER, QUESTION
 from ..input_error import InputError
 from .selection import Unit

@@ -1,7 +1,8 @@
 """The supported formats, and their detection by content."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from spacy.tokens import Doc
@@ -13,7 +14,10 @@ from .docbin import is_spacy, read_spacy
 from .files import find_files
 from .hugging_face import is_hugging_face, read_hugging_face
 from .inline import is_inline, read_inline
-from .json_reader import detect_array, detect_json_lines, read_json
+from .json_keys import CONTAINERS, TEXTS, WORDS
+from .json_reader import read_json
+from .json_records import decode_json, is_pair
+from .label_studio import is_empty_task, is_label_studio
 from .lines import read_lines
 from .other_shapes import refuse_markdown, refuse_xml, unknown_format
 from .pubtator import is_pubtator, read_pubtator
@@ -26,6 +30,11 @@ from .webanno import is_webanno, read_webanno
 DETECTION_LINES = 200
 DETECTION_CHARACTERS = 2**16
 OBJECT = re.compile(r'\s*\{\s*("(?:[^"\\]|\\.)*"\s*:|$)')  # the beginning of an object of JSON
+ARRAY = re.compile(r'\[\s*(?:[{\]]|\[\s*")')  # of objects, or of pairs
+LINE_PAIR = re.compile(r'\["')
+TASK = re.compile(
+    r'"(?:data"\s*:\s*\{|(?:annotations|completions|annotation_id|annotator|lead_time)")'
+)
 
 # Yields the Docs of a file, or of a folder of brat. Arguments: the path; nlp, a pipeline with the
 # vocabulary, and the tokenizer for formats without tokens; and a ConversionLog, which decides what
@@ -86,14 +95,14 @@ def _format_of(path: Path, has_columns: bool) -> str:
         return "spacy"
     if head.startswith(ZIP):
         return "table"
-    if found := detect_array(head.decode("utf-8-sig", errors="replace")):
+    if found := _format_of_array(head.decode("utf-8-sig", errors="replace")):
         return found
     lines = _first_lines(path)
     refuse_xml(str(path), lines)
     for format, is_format in TEXT_FORMATS.items():
         if is_format(lines):
             return format
-    if found := detect_json_lines(lines):
+    if found := _format_of_json_lines(lines):
         return found
     if has_columns:
         return "table" if lines and has_separators(lines[0]) else "conll"
@@ -119,3 +128,33 @@ def _first_lines(path: Path) -> list[str]:
         if len(lines) == DETECTION_LINES or characters > DETECTION_CHARACTERS:
             break
     return lines
+
+
+def _format_of_array(head: str) -> str | None:
+    """Return the name of the format of an array of JSON, by its first characters, or None."""
+    head = head.removeprefix("\ufeff").lstrip()
+    if not ARRAY.match(head) or LINE_PAIR.match(head):
+        return None
+    return "label_studio" if TASK.search(head) or len(head) < 20 else "jsonl"
+
+
+def _format_of_json_lines(lines: Iterable[str]) -> str | None:
+    """Return the name of the format of lines, by the first record without a mistake, or None."""
+    for line in lines:
+        with suppress(ValueError):
+            if found := _format_of_record(decode_json(line)):
+                return found
+    return None
+
+
+def _format_of_record(record: object) -> str | None:
+    if is_label_studio(record) or (isinstance(record, dict) and is_empty_task(record)):
+        return "label_studio"
+    if isinstance(record, list):
+        return "jsonl" if is_pair(record) else None
+    if not isinstance(record, dict) or record.keys().isdisjoint((*TEXTS, *WORDS, *CONTAINERS)):
+        return None
+    lists = {key for key, value in record.items() if isinstance(value, list)}
+    is_doccano = not lists.isdisjoint(("label", "labels")) and "tokens" not in record
+    is_doccano |= "entities" in lists and ("relations" in record or "Comments" in record)
+    return "doccano" if is_doccano and "spans" not in record else "jsonl"

@@ -1,7 +1,7 @@
 """Read datasets of Hugging Face: rows with lists of tokens and of tags, in Arrow or Parquet."""
 
 import json
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,9 @@ from spacy.tokens import Doc
 from ..docbin import DOCUMENT, DOCUMENTS
 from ..extras import required
 from ..input_error import InputError
-from . import json_reader as usual
+from . import json_keys as usual
 from .docs import make_docs
+from .json_reader import read_values
 from .json_records import shorten
 from .record import Record
 from .repair_log import ConversionLog, error
@@ -120,10 +121,6 @@ def _opened(file: Path) -> Iterator[Any]:
         raise error(str(file), "a complete file of Arrow or Parquet", str(problem), fix) from None
 
 
-def _first(names: Iterable[str], given: Container[str]) -> str | None:
-    return next((name for name in names if name in given), None)
-
-
 class Columns(NamedTuple):
     """The columns of a file that are read; `names` are those of the ids in the second one."""
 
@@ -140,12 +137,15 @@ def _columns(file: Path, keys: usual.Keys) -> Columns:
     with _opened(file) as opened:
         schema: Schema = getattr(opened, "schema_arrow", None) or opened.schema
         kinds = {each.name: each.type for each in schema if schema.names.count(each.name) == 1}
-    lists = {name for name in kinds if str(kinds[name]).startswith(LISTS)}
-    words = keys.words or _first(usual.WORDS, lists)
-    tags = keys.tags or _first(usual.TAGS, lists)
+    # The types of the items of lists.
+    items = {k: each.value_type for k, each in kinds.items() if str(each).startswith(LISTS)}
+    words = keys.words or usual.first_key(items, usual.WORDS)
+    tags = keys.tags or usual.first_key(items, usual.TAGS)
     if keys.text or keys.spans or not (words and tags):
-        words = keys.text or keys.words or _first(usual.TEXTS, kinds) or TOKENS
-        tags = keys.spans or keys.tags or _first((*usual.OURS, *usual.SPANS), kinds) or TAGS
+        words = keys.text or keys.words or usual.first_key(kinds, usual.TEXTS) or TOKENS
+        tags = (
+            keys.spans or keys.tags or usual.first_key(kinds, (*usual.OURS, *usual.SPANS)) or TAGS
+        )
     for option, name in (("token", words), ("tag", tags)):
         if name not in kinds:
             fix = f"Set --{option}-column to the name of a column"
@@ -153,9 +153,8 @@ def _columns(file: Path, keys: usual.Keys) -> Columns:
     if words == tags:
         fix = "Choose two columns"
         raise error(str(file), "a column of tokens and one of tags", shorten((words, tags)), fix)
-    items = {name: kinds[name].value_type for name in lists}
-    is_tags = tags in lists and (str(items[tags]) in STRINGS or not types.is_nested(items[tags]))
-    if is_tags and not (words in lists and str(items[words]) in STRINGS):
+    is_tags = tags in items and (str(items[tags]) in STRINGS or not types.is_nested(items[tags]))
+    if is_tags and not (words in items and str(items[words]) in STRINGS):
         fix = "Set --token-column to a column of lists"
         raise error(f"{file}, column {words!r}", "lists of strings", str(kinds[words]), fix)
     if is_tags and not (str(items[tags]) in STRINGS or types.is_integer(items[tags])):
@@ -173,7 +172,7 @@ def _columns(file: Path, keys: usual.Keys) -> Columns:
         each for each in others if str(kinds[each]) in STRINGS or types.is_integer(kinds[each])
     ]
     answers = [name for name in ANSWERS if name in kinds and ANSWERS[0] in kinds and not is_tags]
-    has_spaces = SPACES in lists and types.is_boolean(kinds[SPACES].value_type)
+    has_spaces = SPACES in items and types.is_boolean(items[SPACES])
     return Columns(words, tags, names, (*documents[:1], *[SPACES] * has_spaces, *answers))
 
 
@@ -221,7 +220,7 @@ def _records(files: list[Path], columns: Columns, log: ConversionLog) -> Iterato
                     elif isinstance(row[columns.words], str):
                         if isinstance(row[columns.tags], str):
                             row[columns.tags] = decoded(row[columns.tags])
-                        yield from usual.read_values([(where, row)], keys, {}, log)
+                        yield from read_values([(where, row)], keys, {}, log)
                     else:
                         yield _record(where, row, columns)
 

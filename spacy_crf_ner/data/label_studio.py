@@ -3,6 +3,7 @@
 import json
 
 from .counting import matched_in_utf16
+from .json_keys import STARTS, first_key
 from .json_records import JsonObject, is_text, pop_objects, pop_typed, shorten
 from .offsets import trim_whitespace
 from .record import RawSpan, Record
@@ -25,6 +26,16 @@ def is_label_studio(record: object) -> bool:
     lists = (value for value in record.values() if isinstance(value, list))
     labeled = any(isinstance(each, dict) and "labels" in each for value in lists for each in value)
     return labeled or "completions" in record or QUESTION in record
+
+
+def is_empty_task(record: JsonObject) -> bool:
+    """Whether a record is a task of Label Studio in JSON-MIN that has no entity."""
+    items = [item for value in record.values() if isinstance(value, list) for item in value]
+    has_spans = any(
+        isinstance(item, list) or (isinstance(item, dict) and first_key(item, STARTS))
+        for item in items
+    )
+    return not (record.keys().isdisjoint(ANNOTATED) or has_spans)
 
 
 def label_studio_record(where: str, task: JsonObject, log: ConversionLog) -> Record | None:

@@ -1,12 +1,13 @@
 """Files and records that no reader reads: what they are, and the nearest shape that one does."""
 
 import re
+import shlex
 from collections.abc import Iterable
 
 from ..input_error import CorpusError
 from .inline import MARKUP, is_link
-from .json_reader import TEMPLATE
-from .json_records import shorten
+from .json_keys import ANNOTATION, OURS, TEXTS, WORDS
+from .json_records import JsonObject, is_text, shorten
 from .repair_log import error
 
 RASA = re.compile(r"\s*(?:#{2}\s*(?:intent|regex|lookup|synonym)\b|nlu:|-\s*(?:intent|regex):)")
@@ -87,3 +88,41 @@ def unknown_format(where: str, lines: list[str]) -> CorpusError:
         "\n  ".join(["Annotate it as in", *TEMPLATES[format]]) + f"\nor {chosen}see convert --help"
     )
     return error(where, f"annotation (the nearest format is {format})", why, fix)
+
+
+TEMPLATE = '{"text": "Ann left.", "spans": [{"start": 0, "end": 3, "label": "PER"}]}'
+ROWS = '{"tokens": ["Ann", "left"], "ner_tags": ["B-PER", "O"]}'
+PAIR = '["Ann left.", {"entities": [[0, 3, "PER"]]}]'
+
+
+def check_annotated(where: str, record: JsonObject) -> None:
+    """Check that a record without entities says that it was annotated, as by an answer."""
+    if not record.keys().isdisjoint(OURS) and record.get("answer") != "ignore":
+        fix = "Annotate the text, or leave the record out"
+        expected = f"annotation, one of the keys {', '.join(ANNOTATION)}"
+        raise error(where, expected, "null as the spans", fix)
+    if all(record.get(key) is None for key in ANNOTATION):
+        raise unannotated(where, record)
+
+
+def unannotated(where: str, record: JsonObject) -> CorpusError:
+    """Make the error for a record without entities or text: what is nearest, and what it lacks."""
+    given = {key: value for key, value in record.items() if value is not None and key != "meta"}
+    words = next((key for key in WORDS if isinstance(given.get(key), list)), None)
+    text = next((key for key in TEXTS if isinstance(given.get(key), str)), None)
+    nested = [key for key in given if isinstance(given[key], (list, dict)) and key != words]
+    strings = [key for key in given if isinstance(given[key], str) and key != "id"]
+    nearest, option = "JSON lines of a text and spans", "--spans-column"
+    lacks, others = f"no entities beside {text!r}", nested
+    if words and not text:
+        nearest, option = "rows of tokens and tags", "--tag-column"
+        lists = {key: len(given[key]) for key in nested if isinstance(given[key], list)}
+        lacks = f"{len(given[words])} {words}, and lists of {lists or 'nothing else'}"
+    elif not text:
+        lacks, option, others = "no text", "--text-column", strings
+    fix = "Annotate the text, or leave the record out"
+    if key := next(filter(is_text, others), None):
+        fix = f"If {shorten(key)} has what is missing, use {option} {shlex.quote(key)}"
+    templates = "\n  ".join((TEMPLATE, ROWS, PAIR))
+    got = f"{lacks} (the keys {', '.join(map(shorten, sorted(record)))})"
+    return error(where, nearest, got, f"{fix}. These would be read:\n  {templates}")

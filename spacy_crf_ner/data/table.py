@@ -14,10 +14,11 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from ..input_error import CorpusError
-from . import json_reader as usual
+from . import json_keys as usual
 from .columns import is_columns, read_columns
 from .docs import make_docs
 from .iob import TAG
+from .json_reader import read_values
 from .json_records import decode_json
 from .label_studio import ANNOTATED, is_label_studio
 from .layout import Column, has_names_of_columns, plain_name
@@ -144,7 +145,7 @@ def _records(rows: Rows, text: int, annotation: int, log: ConversionLog) -> Iter
             yield Record(where, problem=("columns", problem))
         elif any(row):
             value = _value(dict(zip(map(plain_name, header), row)), row[text], row[annotation])
-            yield from usual.read_values([(where, value)], usual.Keys(), {}, log)
+            yield from read_values([(where, value)], usual.Keys(), {}, log)
 
 
 def _value(row: dict[str, str], text: str, annotation: str) -> dict[str, Any]:
