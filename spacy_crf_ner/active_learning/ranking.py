@@ -13,7 +13,7 @@ from spacy.language import Language
 from spacy.pipeline import Sentencizer
 from spacy.tokens import Doc, Span
 
-from ..annotate.chunking import MAX_CHARACTERS, chunk_text
+from ..annotate.chunking import MAX_CHARACTERS, NO_SPACES, chunk_text
 from ..annotate.runner import (
     AnnotatedText,
     Piece,
@@ -273,9 +273,7 @@ def _units(text: str, start: int, found: list[_Measured], options: Options) -> I
     """
     tokens = [token for each in found for token in each.tokens]
     if "".join(word + " " * space for word, space in tokens).rstrip() != text.rstrip():
-        raise ValueError(
-            "expected spaces in a long text, got none: it cannot be split between tokens"
-        )
+        raise ValueError(NO_SPACES)
     entities = sorted(each for part in found for each in part.entities)
     candidates = sorted(each for part in found for each in part.candidates)
     if not any(word.strip() for word, _ in tokens):

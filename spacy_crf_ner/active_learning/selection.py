@@ -63,14 +63,12 @@ class Selection:
     @property
     def ranked(self) -> list[Unit]:
         """The units with the highest scores, the best first."""
-        ranked, _ = self._choose()
-        return ranked
+        return self._choose()[0]
 
     @property
     def sample(self) -> list[Unit]:
         """The random sample, in random order; no unit is also in `ranked`."""
-        _, sample = self._choose()
-        return sample
+        return self._choose()[1]
 
     def add(self, units: Iterable[Unit]) -> None:
         """Add units."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 MAX_CHARACTERS = 100_000
 OVERLAP = 2_000  # characters; a longer entity may be lost at a cut
+NO_SPACES = "expected spaces in a long text, got none: it cannot be split between tokens"
 
 _SENTENCE_END = re.compile(r"[.!?…。！？]+[\"'”’»)\]]*\s+|\n\s*|(?<=[。！？])")  # noqa: RUF001
 _SPACE = re.compile(r"\s+")

@@ -19,8 +19,7 @@ Groups = dict[str | None, list[FoundEntity]]
 def overlapping_keys(nlp: Language) -> list[str]:
     """Find the keys in `doc.spans` of the overlapping entities of a pipeline; none if it is flat.
 
-    Raises:
-        InputError: If a later component merges tokens: entities within them would be lost.
+    Raises InputError if a later component merges tokens: entities within them would be lost.
     """
     keys: list[str] = []
     for name in nlp.pipe_names:

@@ -83,12 +83,7 @@ def annotate(
 def processes(
     workers: int, gpu_ids: Sequence[int], sources: list[Source], settings: Settings
 ) -> AbstractContextManager[Engine]:
-    """Return a context of workers on this machine; 0 chooses their number, see `annotate`.
-
-    Raises:
-        InputError: For a negative number of workers, and if a script would start processes that run
-            the script again.
-    """
+    """Return a context of workers on this machine; 0 chooses their number, see `annotate`."""
     if workers < 0:
         raise InputError(f"workers: expected 0 or more, got {workers}. Use 0 to choose a number.")
     affinity = getattr(os, "sched_getaffinity", None)  # cores that this process may use

@@ -41,11 +41,8 @@ def redact_files(
         progress: Passes the documents on.
 
     Returns:
-        The number of documents, of replacements by label, and the guarantee.
-
-    Raises:
-        InputError: For a pipeline without a guaranteed recall for these labels, and for a document
-            that cannot be read. Nothing is written then.
+        The number of documents, of replacements by label, and the guarantee. Without a guaranteed
+        recall for these labels, and after a document that cannot be read, nothing is written.
     """
     require("annotate")
     if output.suffix != ".jsonl" or output.exists():

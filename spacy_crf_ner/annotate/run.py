@@ -130,9 +130,6 @@ class Run:
     Attributes:
         finished: The names of the finished shards, each with whether its report has errors.
         totals: The counts of their reports, and "shards".
-
-    Raises:
-        InputError: For invalid settings, inputs and outputs.
     """
 
     def __init__(
@@ -181,11 +178,6 @@ class Run:
             shards: All shards of the corpus, without names.
             engine: A context of workers; after it, none of them writes.
             summarize: Changes the content of summary.json.
-
-        Raises:
-            InputError: For a folder with other contents.
-            WorkerError: If a worker fails or dies; finished shards are kept.
-            OSError: If a file cannot be read or written; finished shards are kept.
         """
         began = monotonic()
         total = sum(source.size for source in self.found.sources)
@@ -253,8 +245,7 @@ class Run:
     def begin(self, fingerprint: dict[str, Any]) -> dict[str, Any]:
         """Begin, or find the finished shards of an earlier run; return its fingerprint.
 
-        Raises:
-            InputError: If it had another fingerprint, without regard to what only that one has.
+        What only that one has does not matter; raise InputError if something else differs.
         """
         now: dict[str, Any] = json.loads(json.dumps(fingerprint))
         before = self.earlier()

@@ -15,7 +15,7 @@ from spacy.util import raise_error
 from spacy.vocab import Vocab
 
 from ..pipeline.given_text import CHANGED, changes_text
-from .chunking import Chunk, chunk_text, merge_entities
+from .chunking import NO_SPACES, Chunk, chunk_text, merge_entities
 from .entities import Groups, group_entities, join_groups, overlapping_keys
 from .settings import Settings, check_sizes
 
@@ -227,9 +227,7 @@ def _make_doc(vocab: Vocab, text: str, tokens: list[Token], groups: Groups) -> D
     """Make a Doc with only tokens and entities."""
     doc = Doc(vocab, [word for word, _ in tokens], [space for _, space in tokens])
     if changes_text(doc, text):
-        raise ValueError(
-            "expected spaces in a long text, got none: it cannot be split between tokens"
-        )
+        raise ValueError(NO_SPACES)
     for key, entities in groups.items():
         spans = []
         for start, end, label, _ in entities:

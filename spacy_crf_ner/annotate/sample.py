@@ -24,10 +24,6 @@ def read_sample(
         name: The component.
         inputs: Files and folders, in the formats of `annotate`. All of them are read.
         size: The number of documents, or fewer if there are fewer.
-
-    Raises:
-        InputError: For a text that is too long for the pipeline, and for a record that cannot be
-            read, with its file and line.
     """
     require("annotate")
     found: list[tuple[Any, Any]] = []

@@ -99,7 +99,8 @@ def _span(line: Line, ids: set[str]) -> RawSpan:
     if not match:
         problem = error(line.where, EXPECTED, shorten(line.text), "Correct or remove the line")
         return RawSpan(None, None, None, where=line.where, problem=("line", problem))
-    parts = [_offsets(pair) for pair in match[3].split(";")]
+    pairs = (pair.split() for pair in match[3].split(";"))
+    parts = [(int(start), int(end)) for start, end in pairs]
     span = RawSpan(*parts[0], match[2], where=line.where, text=match[4], parts=tuple(parts))
     if match[1] in ids:
         fix = "Give each annotation another id"
@@ -107,8 +108,3 @@ def _span(line: Line, ids: set[str]) -> RawSpan:
         return span._replace(problem=("id", problem))
     ids.add(match[1])
     return span
-
-
-def _offsets(pair: str) -> tuple[int, int]:
-    start, end = map(int, pair.split())
-    return start, end

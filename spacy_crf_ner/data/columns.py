@@ -95,8 +95,7 @@ def _records(file: Rows, layout: Layout, log: ConversionLog) -> Iterator[Record]
     rows, of = list[Row](), ""  # of a sentence, and its document
     sentence = ["", ""]  # the names of its document and of itself, in columns
     for row in file.read():
-        starts = row.starts_document
-        blank = starts or not (row.cells or row.problem)
+        starts, blank = row.starts_document, row.ends_sentence
         is_comment = not (rows or blank) and layout.is_comment(row)
         if (starts or is_comment) and (named := NEW_DOCUMENT.match(row.text)):
             number += 1

@@ -169,18 +169,13 @@ def _prepare(
         doc for each in sentences for doc in group_sentences(each, options.n_sents)
     )
     if options.labels is not None:
-        docs = _labeled(docs, options.labels, part, log)
+        docs = (
+            set_annotated_labels(doc, options.labels, log, f"{part}, doc {number}")
+            for number, doc in enumerate(docs, 1)
+        )
     if options.merge is None:
         return docs
     return merge_answers(read_docbin(options.merge, nlp.vocab)[1], docs, log)
-
-
-def _labeled(
-    docs: Iterable[Doc], labels: Sequence[str], part: str, log: ConversionLog
-) -> Iterator[Doc]:
-    for number, doc in enumerate(docs, 1):
-        set_annotated_labels(doc, labels, log, f"{part}, doc {number}")
-        yield doc
 
 
 def _write(

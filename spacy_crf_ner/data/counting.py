@@ -106,14 +106,11 @@ class OffsetSurvey:
                 got = f"{for_best} that fit only {best}, and {against} only {other}"
                 raise error(where, "offsets that count the same", got, "Correct those that differ")
         by_format, _ = _are_inclusive(where, self._ends[True], True)
-        by_words = _show_inclusive(self._ends[False]) and best == CHARACTERS
-        inclusive, is_certain = _are_inclusive(where, self._ends[False], by_words)
+        ends = self._ends[False]
+        # Most are inside of words, and are those of words if they are inclusive.
+        by_words = ends["inside"] > ends["all"] / 2 and ends["letter"] > ENDS_OF_WORDS * ends["all"]
+        inclusive, is_certain = _are_inclusive(where, ends, by_words and best == CHARACTERS)
         return Offsets(best, inclusive, is_certain, by_format and bool(self._ends[True]))
-
-
-def _show_inclusive(ends: Counter[str]) -> bool:
-    """Whether most ends are inside of words, and are those of words if they are inclusive."""
-    return ends["inside"] > ends["all"] / 2 and ends["letter"] > ENDS_OF_WORDS * ends["all"]
 
 
 def _are_inclusive(where: str, ends: Counter[str], default: bool) -> tuple[bool, bool]:
@@ -161,8 +158,6 @@ def possible_countings(text: str) -> list[str]:
 
 def in_characters(spans: Sequence[RawSpan], units: Sequence[int]) -> list[RawSpan]:
     """Convert the offsets of spans; invalid ones stay as they are."""
-    if isinstance(units, range):
-        return [*spans]
     return [
         span._replace(start=units[span.start], end=units[span.end])
         if _is_within(span, len(units))

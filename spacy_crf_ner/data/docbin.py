@@ -69,7 +69,10 @@ class CorpusWriter:
             self._flush()
         self._docs.add(doc)
         self._tokens += len(doc)
-        count_doc(doc, self.counts, self._spans_key)
+        ents = gold_entities(doc, self._spans_key)
+        sentences = len(list(doc.sents)) if doc.has_annotation("SENT_START") else 0
+        self.counts.update(docs=1, sentences=sentences, tokens=len(doc), entities=len(ents))
+        self.counts.update(f"entities.{ent.label_}" for ent in ents)
 
     def write(self, path: Path) -> None:
         """Write the file or folder; no Docs can be added afterwards."""
@@ -84,12 +87,3 @@ class CorpusWriter:
         number = len(list(self._scratch.iterdir()))
         self._docs.to_disk(self._scratch / f"{number:05}{SUFFIX}")
         self._docs, self._tokens = DocBin(store_user_data=True), 0
-
-
-def count_doc(doc: Doc, counts: "Counter[str]", spans_key: str | None = None) -> Doc:
-    """Add the numbers of a Doc to the counts of a `CorpusWriter`, and return the Doc."""
-    ents = gold_entities(doc, spans_key)
-    sentences = len(list(doc.sents)) if doc.has_annotation("SENT_START") else 0
-    counts.update(docs=1, sentences=sentences, tokens=len(doc), entities=len(ents))
-    counts.update(f"entities.{ent.label_}" for ent in ents)
-    return doc

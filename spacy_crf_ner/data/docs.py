@@ -12,6 +12,7 @@ from spacy.tokens import Doc, Span
 from ..input_error import CorpusError
 from ..ml.zero_width import is_blank
 from ..tags import SpanOffsets
+from . import iob
 from .counting import (
     Offsets,
     OffsetSurvey,
@@ -19,16 +20,6 @@ from .counting import (
     including_end,
     matched_in_utf16,
     units_of,
-)
-from .iob import (
-    CLOSED_SCHEMES,
-    PREFIXES,
-    InvalidTag,
-    decode_tags,
-    find_scheme,
-    is_closed,
-    is_tag,
-    spelled,
 )
 from .json_records import is_text, shorten, store_meta
 from .lines import Problem
@@ -47,7 +38,7 @@ from .repair_log import ConversionLog, error
 
 # Entities, incorrect spans, parts without annotation, and sentence starts.
 InCharacters = tuple[list[RawSpan], list[RawSpan], list[tuple[int, int]], list[Any]]
-Decoded = tuple[list[SpanOffsets], list[InvalidTag]]
+Decoded = tuple[list[SpanOffsets], list[iob.InvalidTag]]
 # Reads the records of a file, and counts in a log what it skips.
 ReadRecords = Callable[[ConversionLog], Iterable[Record]]
 
@@ -73,22 +64,19 @@ def make_docs(
             what the offsets count, which depend on the whole file.
         one_pass: The records need no first pass: they have no tags, and their offsets count
             characters.
-
-    Raises:
-        CorpusError: For the first mistake, unless the log repairs or collects them.
     """
     log = log or ConversionLog()
     if not one_pass and str(path) not in log.offsets:
         _survey(path, nlp, log, read)
     offsets = log.offsets.get(str(path), Offsets())
     scheme = log.tag_schemes.get(str(path), "")
-    standard, closed = spelled(scheme), is_closed(scheme)
+    standard, closed = iob.spelled(scheme), iob.is_closed(scheme)
     places: dict[int, str] = {}  # for each id, a hash and the last part of its place: 150 bytes
     for record in read(log):
         record.tags = [[tag and standard(tag) for tag in tags] for tags in record.tags]
         bad_tags = _check_tags(record)
         problem = record.problem or bad_tags
-        decoded = [decode_tags([tag or "O" for tag in tags], closed) for tags in record.tags]
+        decoded = [iob.decode_tags([tag or "O" for tag in tags], closed) for tags in record.tags]
         try:
             if problem:
                 raise problem[1]
@@ -116,7 +104,7 @@ def _survey(path: Path, nlp: Language, log: ConversionLog, read: ReadRecords) ->
             has_tags |= bool(record.tags)
             yield from record.tags
 
-    scheme = find_scheme(tags())
+    scheme = iob.find_scheme(tags())
     if has_tags:
         log.tag_schemes[str(path)] = scheme
     log.offsets[str(path)] = found = survey.result(str(path))
@@ -260,13 +248,13 @@ def _check_tags(record: Record) -> Problem | None:
         got = f"{len(words)} words and {' and '.join(str(len(tags)) for tags in record.tags)} tags"
         record.tags.clear()
         return "row", error(record.where, "a tag for each token", got, "Correct the row")
-    if all(words) and all(map(is_tag, {tag for tags in record.tags for tag in tags if tag})):
+    if all(words) and all(map(iob.is_tag, {tag for tags in record.tags for tag in tags if tag})):
         return None
     for i, word in enumerate(words if record.tags else ()):
-        bad = [tags[i] for tags in record.tags if tags[i] and not is_tag(tags[i])]
+        bad = [tags[i] for tags in record.tags if tags[i] and not iob.is_tag(tags[i])]
         if (bad or not word) and not first:
             got = f"{word!r} and {(bad or [record.tags[0][i]])[0]!r}"
-            fix = f"A tag is O, or one of {PREFIXES} with a hyphen and one label"
+            fix = f"A tag is O, or one of {iob.PREFIXES} with a hyphen and one label"
             problem = error(_place(record, i), "a token and a tag, as O or B-PER", got, fix)
             first = "tag" if word else "token", problem
         for tags in record.tags if bad or not word else ():
@@ -286,7 +274,7 @@ def _set_tagged(doc: Doc, record: Record, decoded: list[Decoded], log: Conversio
         for i, expected in invalid:
             got = "O (the end of the sentence)" if i == len(tags) else f"{tags[i]} ({words[i]})"
             place = _place(record, min(i, len(tags) - 1))
-            log.repaired("tags", error(place, expected, got, CLOSED_SCHEMES))
+            log.repaired("tags", error(place, expected, got, iob.CLOSED_SCHEMES))
     ents: dict[SpanOffsets, Span] = {}
     for start, end, label in (span for spans, _ in decoded for span in spans):
         first, last = trim_whitespace(words, start, end, is_blank)

@@ -72,9 +72,6 @@ def read_hugging_face(
 
     Yields:
         A Doc for each row that has tokens, or a text; the others are skipped and counted.
-
-    Raises:
-        InputError: Without pyarrow.
     """
     with required("datasets"):
         import pyarrow.parquet  # noqa: F401

@@ -65,11 +65,13 @@ def json_values(path: Path) -> Iterator[tuple[str, object]]:
     """Read the values of a file with their places: of its lines, of one array, or one object."""
     lines = ((text, problem) for _, text, problem in read_lines(path) if problem or text.strip())
     first, second = [*islice(lines, 2), ("", None), ("", None)][:2]
-    begins, size = _begins_with(path), path.stat().st_size
+    with path.open("rb") as file:
+        begins = file.read(1000).removeprefix(BOM_UTF8).lstrip()[:1]
+    size = path.stat().st_size
     value = _value(first[0])
     are_lines = value is not None and _value(second[0]) is not None
-    is_array = begins == "[" and not is_pair(value) and not are_lines
-    if not is_array and (begins != "{" or value is not None or size > MAX_ARRAY_BYTES):
+    is_array = begins == b"[" and not is_pair(value) and not are_lines
+    if not is_array and (begins != b"{" or value is not None or size > MAX_ARRAY_BYTES):
         yield from json_lines(path)
         return
     if size > MAX_ARRAY_BYTES:
@@ -87,11 +89,6 @@ def json_values(path: Path) -> Iterator[tuple[str, object]]:
         yield from ((f"{path}, record {n}", item) for n, item in enumerate(value, 1))
     else:
         yield str(path), value
-
-
-def _begins_with(path: Path) -> str:
-    with path.open("rb") as file:
-        return file.read(1000).removeprefix(BOM_UTF8).lstrip()[:1].decode(errors="replace")
 
 
 def _value(line: str) -> object:

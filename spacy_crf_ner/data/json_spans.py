@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from .json_keys import ANNOTATION, ENDS, LABELS, STARTS, first_value
 from .json_records import decode_json, pop_typed, shorten
@@ -74,11 +76,9 @@ def _of_item(
 
 def label_names(path: Path) -> dict[int, str]:
     """Read the labels that doccano exports, by their numbers, from a file beside another one."""
-    for file in (path.with_name(name) for name in LABEL_FILES):
+    for file in map(path.with_name, LABEL_FILES):
         if file.is_file() and file != path:
-            try:
-                values = decode_json(file.read_text(encoding="utf-8-sig"))
-                return {value["id"]: str(value["text"]) for value in values}  # type: ignore[attr-defined]
-            except (ValueError, TypeError, KeyError):
-                continue
+            with suppress(ValueError, TypeError, KeyError):
+                values: Any = decode_json(file.read_text(encoding="utf-8-sig"))
+                return {value["id"]: str(value["text"]) for value in values}
     return {}

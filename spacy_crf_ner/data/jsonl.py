@@ -71,7 +71,9 @@ def _record(doc: Doc, nlp: Language | None, spans_key: str | None) -> JsonObject
 
 def annotated_parts(doc: Doc, spans_key: str | None = None) -> JsonObject:
     """Return what of a gold doc is annotated: "missing" and "annotated_labels", if not all is."""
-    missing, labels = _unannotated(doc), annotated_labels(doc)
+    runs = (list(run) for unknown, run in groupby(doc, lambda t: t.ent_iob == 0) if unknown)
+    missing = [[run[0].idx, run[-1].idx + len(run[-1])] for run in runs]
+    labels = annotated_labels(doc)
     parts: JsonObject = {} if spans_key in doc.spans or not missing else {"missing": missing}
     return parts if labels is None else {**parts, "annotated_labels": sorted(labels)}
 
@@ -83,9 +85,3 @@ def _tokens(doc: Doc) -> list[JsonObject]:
 def _from_span(span: Span) -> JsonObject:
     record: JsonObject = {"start": span.start_char, "end": span.end_char, "label": span.label_}
     return record | {k: v for k, v in (("kb_id", span.kb_id_), ("id", span.id_)) if v}
-
-
-def _unannotated(doc: Doc) -> list[list[int]]:
-    """Return the character offsets of the runs of tokens without annotation."""
-    runs = (list(run) for missing, run in groupby(doc, lambda t: t.ent_iob == 0) if missing)
-    return [[run[0].idx, run[-1].idx + len(run[-1])] for run in runs]

@@ -34,16 +34,11 @@ OVERLAP = "entities without a common token", f"{CONFLICT}, or keep both with --s
 
 def aligned(doc: Doc, spans: Iterable[Span], shift: int = 0) -> list[Span]:
     """Find spans of another doc, moved by some characters; those that do not align are left out."""
-    found = (
-        doc.char_span(
-            span.start_char + shift,
-            span.end_char + shift,
-            span.label_,
-            kb_id=span.kb_id_,
-            span_id=span.id_,
-        )
-        for span in spans
+    moved = (
+        RawSpan(each.start_char + shift, each.end_char + shift, each.label_, each.kb_id_, each.id_)
+        for each in spans
     )
+    found = (_char_span(doc, span) for span in moved)
     return [span for span in found if span is not None]
 
 
@@ -91,9 +86,6 @@ def set_entities(
         partial: Tokens that are not in entities are not annotated, instead of outside.
         missing: (start, end) of the parts of the text that are not annotated, except entities in
             them.
-
-    Raises:
-        CorpusError: For the first mistake, unless the log repairs.
     """
     ents: dict[SpanOffsets, Span] = {}
     taken: set[int] = set()
@@ -144,7 +136,7 @@ def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, 
     doc.spans[INCORRECT] = incorrect
 
 
-def set_annotated_labels(doc: Doc, labels: Sequence[str], log: ConversionLog, where: str) -> None:
+def set_annotated_labels(doc: Doc, labels: Sequence[str], log: ConversionLog, where: str) -> Doc:
     """Mark a doc as annotated with these labels only; entities of other labels are rejected."""
     gold = gold_entities(doc, log.spans_key)
     outside = [ent for ent in gold if ent.label_ not in labels]
@@ -160,6 +152,7 @@ def set_annotated_labels(doc: Doc, labels: Sequence[str], log: ConversionLog, wh
             token.ent_id, token.ent_kb_id = 0, 0  # set_ents keeps them
         doc.set_ents([], outside=outside, default="unmodified")
     mark_annotated_labels(doc, labels, log.spans_key)
+    return doc
 
 
 def trim_whitespace(
@@ -276,9 +269,7 @@ def problem_of(text: str, span: RawSpan, entities: int = 1) -> Problem | None:
     if span.text is not None and not same_text(text[start:end], span.text):
         fix = "Correct the offsets, which count characters, or use the text that was annotated"
         return "text", _error(text, span, f"the text {shorten(span.text)}", fix)
-    return (
-        None if not is_blank(text[start:end]) else ("whitespace", _error(text, span, *WHITESPACE))
-    )
+    return ("whitespace", _error(text, span, *WHITESPACE)) if is_blank(text[start:end]) else None
 
 
 def _possible_tokens(doc: Doc, span: RawSpan, problem: str) -> Iterable[int]:

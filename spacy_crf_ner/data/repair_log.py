@@ -203,16 +203,12 @@ class ConversionLog:
 
     def aligned(self, became: str, entities: int = 0, kind: str = "") -> None:
         """Count an entity that was aligned, which is no error; `entities` is 1 if it is gone."""
-        self._chosen(f"aligned.{kind or self.alignment}", became, entities)
+        self._add(f"aligned.{kind or self.alignment}", became, entities=entities, chosen=entities)
 
     def joined(self, became: str, entities: int = 0) -> None:
         """Count a discontinuous entity that became what `discontinuous` says, as `aligned` does."""
-        self._chosen(f"discontinuous.{self.discontinuous}", became, entities)
-
-    def _chosen(self, kind: str, became: str, entities: int) -> None:
-        self._add(kind, became, entities=entities)
-        for counter in self._counted if entities else ():
-            counter["aligned.entities"] += entities
+        kind = f"discontinuous.{self.discontinuous}"
+        self._add(kind, became, entities=entities, chosen=entities)
 
     def cut(self, places: Iterable[Cut]) -> None:
         """Count places inside tokens where entities begin or end."""
@@ -248,10 +244,13 @@ class ConversionLog:
             raise problem
         self._add(kind, (self.repair and became) or str(problem), records, entities)
 
-    def _add(self, kind: str, message: str, records: int = 0, entities: int = 0) -> None:
+    def _add(
+        self, kind: str, message: str, records: int = 0, entities: int = 0, chosen: int = 0
+    ) -> None:
         self.counts[kind] += 1
+        lost = {"rejected.records": records, "rejected.entities": entities}
         for counter in self._counted:
-            counter.update({"rejected.records": records, "rejected.entities": entities})
+            counter.update(lost | ({"aligned.entities": chosen} if chosen else {}))
         messages = self.examples.setdefault(kind, [])
         if len(messages) < MAX_MESSAGES:
             messages.append(message)

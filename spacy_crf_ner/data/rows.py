@@ -75,17 +75,15 @@ class Rows(NamedTuple):
             elif self.separator in CSV and '"' in text and not problem:
                 yield _quoted(where, text, self.separator)
             else:
-                yield Row(where, text, _split(text, self.separator), problem)
+                cells = text.split(self.separator)
+                if self.separator == SPACES:
+                    cells = [*filter(None, cells)]
+                yield Row(where, text, cells, problem)
 
     def first(self) -> Iterator[Row]:
         """Read the rows from which the layout is detected."""
         rows = islice(self.read(), LAYOUT_LINES)
         return (row for row in rows if len(row.text) < LAYOUT_CHARACTERS)
-
-
-def _split(text: str, separator: str) -> list[str]:
-    cells = text.split(separator)
-    return [cell for cell in cells if cell] if separator == SPACES else cells
 
 
 def _quoted(where: str, text: str, separator: str) -> Row:
@@ -149,16 +147,11 @@ def rows_of_table(path: Path) -> Rows:
 
 def _is_utf8(path: Path) -> bool:
     """Return whether at least half of the lines that are not ASCII are in UTF-8."""
+    found, others = 0, 0
     with path.open("rb") as file:
-        balance = sum(_votes(line) for line in iter(lambda: file.readline(MAX_LINE_BYTES), b""))
-    return balance >= 0
-
-
-def _votes(line: bytes) -> int:
-    """Return 1 for a line in UTF-8, -1 for one in another encoding, 0 for ASCII."""
-    if line.isascii():
-        return 0
-    with suppress(UnicodeDecodeError):
-        line.decode()
-        return 1
-    return -1
+        for line in iter(lambda: file.readline(MAX_LINE_BYTES), b""):
+            others += not line.isascii()
+            with suppress(UnicodeDecodeError):
+                line.decode()
+                found += not line.isascii()
+    return found >= others / 2

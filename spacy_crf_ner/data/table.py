@@ -30,8 +30,6 @@ from .rows import CSV, SPREADSHEET, TAB, Rows, rows_of_table
 TEXTS, ANNOTATION = (*usual.TEXTS, *usual.WORDS), (*usual.OURS, *usual.SPANS, *usual.TAGS)
 FIRST = 20  # number of rows that show what they have
 
-PlacedCells = Iterator[tuple[str, list[str]]]  # the place of each row, and its cells
-
 
 def is_table(lines: list[str]) -> bool:
     """Return whether lines are those of a CSV file, with names of columns, or with tags."""
@@ -98,10 +96,6 @@ def read_table(
 
     Yields:
         A Doc for each sentence, or text.
-
-    Raises:
-        CorpusError: As `read_conll` and `read_json`, and for CSV that cannot be divided into cells.
-        InputError: For a spreadsheet without openpyxl.
     """
     rows = rows_of_table(path)
     first = [row.cells for row in islice(rows.read(), FIRST)]
@@ -113,8 +107,8 @@ def read_table(
     return make_docs(path, nlp, log, partial(_records, rows, *columns))
 
 
-def _cells(rows: Rows) -> PlacedCells:
-    """Read the cells of each row; a cell in quotes may have several lines."""
+def _cells(rows: Rows) -> Iterator[tuple[str, list[str]]]:
+    """Read the place and the cells of each row; a cell in quotes may have several lines."""
     if rows.separator == SPREADSHEET:
         yield from ((row.where, row.cells) for row in rows.read())
         return

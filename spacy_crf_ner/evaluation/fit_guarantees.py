@@ -23,25 +23,10 @@ from ..pipeline.checks import check_own_key
 from ..pipeline.gold import gold_tags
 from ..pipeline.lookup import recognizer
 from ..pipeline.network import computed_once
+from . import matching, risk_control
 from .guarantees import restored_on_error, store
 from .held_out import new_examples
-from .matching import (
-    Entity,
-    annotated,
-    collect_entities,
-    entity,
-    span_probabilities,
-    without_disabled,
-)
 from .monitoring import describe
-from .risk_control import (
-    GRID,
-    Correct,
-    coverage_threshold,
-    documents_needed,
-    precision_threshold,
-    recall_threshold,
-)
 from .targets import Targets
 
 if TYPE_CHECKING:
@@ -87,7 +72,7 @@ def fit_guarantees(
     check_flat(pipe)
     new, compared_with = new_examples(nlp, name, examples, targets)
     with restored_on_error(pipe), computed_once(pipe):
-        read = without_disabled(pipe, new)
+        read = matching.without_disabled(pipe, new)
         rows = _fit(nlp, pipe, read, targets)
         docs = [eg.predicted for eg in read]
         about = {
@@ -163,7 +148,7 @@ def _fit_recall(
             {"kind": "recall", "label": label},
             (level, confidence_level),
             [np.array(ps) for ps in of_label if ps],
-            lambda documents: recall_threshold(documents, 1 - level, confidence_level),
+            lambda documents: risk_control.recall_threshold(documents, 1 - level, confidence_level),
             lambda ps, threshold: float((ps < threshold).mean()),
         )
         rows.append(row)
@@ -173,7 +158,7 @@ def _fit_recall(
     key = pipe.spans_key
     candidates = [
         span.label_
-        for eg in annotated(pipe, examples)
+        for eg in matching.annotated(pipe, examples)
         if key in eg.predicted.spans
         for span in eg.predicted.spans[key]
         if (known := annotated_labels(eg.reference)) is None or span.label_ in known
@@ -192,7 +177,7 @@ def _fit_precision(
 ) -> Row:
     found = _correct_by_threshold(pipe, examples)
 
-    def wrong(document: Correct, threshold: float) -> float:
+    def wrong(document: risk_control.Correct, threshold: float) -> float:
         correct = document[threshold]
         return 1 - float(correct.mean()) if len(correct) else np.nan
 
@@ -200,12 +185,12 @@ def _fit_precision(
         pipe,
         {"kind": "precision", "label": None},
         (level, confidence_level),
-        [document for document in found if len(document[GRID[0]])],
-        lambda documents: precision_threshold(documents, 1 - level, confidence_level),
+        [document for document in found if len(document[risk_control.GRID[0]])],
+        lambda documents: risk_control.precision_threshold(documents, 1 - level, confidence_level),
         wrong,
     )
     pipe.threshold = row["threshold"]
-    gold = sum(len(doc.gold) for doc in collect_entities(examples))
+    gold = sum(len(doc.gold) for doc in matching.collect_entities(examples))
     return {**row, "cost": sum(int(each[pipe.threshold].sum()) for each in found) / gold}
 
 
@@ -215,11 +200,12 @@ def _correct_by_threshold(
     """Find for each doc whether the entities that are predicted at each threshold are correct."""
     found: list[dict[float, NDArray[np.bool_]]] = [{} for _ in examples]
     pipe.thresholds = {}
-    for threshold in GRID:
+    for threshold in risk_control.GRID:
         # With "max_expected_f", other entities take the place of those that a threshold drops.
-        if threshold == GRID[0] or pipe.decode == "max_expected_f":
+        if threshold == risk_control.GRID[0] or pipe.decode == "max_expected_f":
             pipe.threshold = threshold
-            judged = [doc.judged() for doc in collect_entities(annotated(pipe, examples))]
+            docs = matching.collect_entities(matching.annotated(pipe, examples))
+            judged = [doc.judged() for doc in docs]
         for by_threshold, doc in zip(found, judged):
             kept = [is_right for p, is_right in doc if p >= threshold]
             by_threshold[threshold] = np.array(kept, dtype=bool)
@@ -241,7 +227,7 @@ def _fit_set_coverage(
         {"kind": "set_coverage", "label": None},
         (level, None),
         [math.exp(next(log_p)) if is_known else 0.0 for is_known in known],
-        lambda p: coverage_threshold(np.array(p), 1 - level),
+        lambda p: risk_control.coverage_threshold(np.array(p), 1 - level),
         lambda p, threshold: float(p < threshold),
     )
 
@@ -256,16 +242,13 @@ def _row(
 ) -> Row:
     """Fit a threshold to documents, and try it on halves of them.
 
-    Args:
-        what: The "kind" and the "label".
-        levels: The level and the confidence level.
-        fit: Finds the threshold, None if there is none.
-        error: The share of errors in a document, NaN if it has nothing to judge.
+    `what` has the "kind" and the "label"; `levels` are the level and the confidence level; `error`
+    returns the share of errors in a document, NaN if it has nothing to judge.
     """
     (kind, label), (level, confidence_level) = what.values(), levels
     where = f"[{pipe.name}] {kind if label is None else f'{kind} of {label}'}:"
-    tests = len(GRID) if kind == "precision" else 1
-    needed = documents_needed(1 - level, confidence_level, tests)
+    tests = len(risk_control.GRID) if kind == "precision" else 1
+    needed = risk_control.documents_needed(1 - level, confidence_level, tests)
     if len(documents) < needed:
         raise InputError(
             f"{where} expected at least {needed} documents to guarantee {100 * level:g} %, got "
@@ -309,9 +292,9 @@ def _row(
 
 def _gold_probabilities(
     pipe: "CRFEntityRecognizer", examples: Sequence[Example]
-) -> list[dict[Entity, float]]:
-    gold = [[*map(entity, eg.reference.ents)] for eg in examples]
-    return span_probabilities(pipe, [eg.predicted for eg in examples], gold)
+) -> list[dict[matching.Entity, float]]:
+    gold = [[*map(matching.entity, eg.reference.ents)] for eg in examples]
+    return matching.span_probabilities(pipe, [eg.predicted for eg in examples], gold)
 
 
 def _is_labeling(pipe: "CRFEntityRecognizer", example: Example) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import tables
-from .tables import Cell, Table
+from .tables import Cell
 
 MAX_ERRORS = 20
 # Characters that may begin markup in a line; an underscore in a word does not.
@@ -30,7 +30,9 @@ def markdown(results: dict[str, Any]) -> str:
         if section.meaning:
             parts.append(section.meaning)
         for table in section.tables:
-            parts += [f"{table.title}:", _table(table)]
+            rows = (table.header, *table.rows, *table.foot)
+            cells = ([_cell(cell) for cell in row if cell.kind != "bar"] for row in rows)
+            parts += [f"{table.title}:", _rows(cells)]
         if section.title == "Errors" and results["errors"]["list"]:
             parts += _errors(results["errors"]["list"])
     return "\n\n".join(parts) + "\n"
@@ -40,11 +42,6 @@ def escape(text: str) -> str:
     """Escape text for Markdown, on one line, also for a table cell."""
     line = re.sub(r"\s+", " ", text)
     return MARKUP.sub(lambda found: f"&#{ord(found[0])};", line).strip()
-
-
-def _table(table: Table) -> str:
-    rows = [table.header, *table.rows, *table.foot]
-    return _rows([_cell(cell) for cell in row if cell.kind != "bar"] for row in rows)
 
 
 def _errors(errors: list[dict[str, Any]]) -> list[str]:
