@@ -35,16 +35,13 @@ def find_docbins(path: Path) -> list[Path]:
         outer = {here.resolve(), *here.resolve().parents}
         subfolders[:] = [name for name in subfolders if (here / name).resolve() not in outer]
         found += [here / name for name in names if name.endswith(SUFFIX)]
-    if files := sorted(each for each in found if not _is_hidden(each.relative_to(path))):
+    hidden = {each for each in found for part in each.relative_to(path).parts if part[0] == "."}
+    if files := sorted({*found} - hidden):
         return files
     raise CorpusError(
         f"{path}: expected {SUFFIX} files in the folder, got none. Convert the corpus with "
         "spacy-crf-ner convert."
     )
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 def read_docbin(path: Path, vocab: Vocab) -> tuple[int, Iterator[Doc]]:
@@ -54,8 +51,10 @@ def read_docbin(path: Path, vocab: Vocab) -> tuple[int, Iterator[Doc]]:
     each Doc is made when the iterator reaches it. Raises CorpusError for a folder without .spacy
     files and, also from the iterator, for a file in another format or a truncated one.
     """
-    files = find_docbins(path)
-    bins = [_open(file) for file in files]
+    files, bins = find_docbins(path), list[DocBin]()
+    for file in files:
+        with _naming(str(file)):
+            bins.append(DocBin(store_user_data=True).from_bytes(file.read_bytes()))
     return sum(map(len, bins)), _docs(files, bins, vocab)
 
 
@@ -93,11 +92,6 @@ def without_annotation(doc: Doc, vocab: Vocab) -> Doc:
     """Make a Doc of the same tokens, with their norms."""
     spaces = None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc]
     return copy_norms(doc, Doc(vocab, [token.text for token in doc], spaces))
-
-
-def _open(file: Path) -> DocBin:
-    with _naming(str(file)):
-        return DocBin(store_user_data=True).from_bytes(file.read_bytes())
 
 
 def _docs(files: list[Path], bins: list[DocBin], vocab: Vocab) -> Iterator[Doc]:

@@ -36,9 +36,9 @@ def has_points(item: object) -> bool:
 
 
 def _of_place(place: object, label: str, text: str | None) -> RawSpan:
-    is_pair = isinstance(place, list) and len(place) == 2
-    start, end = place if is_pair and isinstance(place, list) else (place, None)
-    return RawSpan(start, end, label, text=text)
+    if isinstance(place, list) and len(place) == 2:
+        return RawSpan(*place, label, text=text)
+    return RawSpan(place, None, label, text=text)
 
 
 def _of_item(

@@ -28,9 +28,8 @@ def read_spacy_2(where: str, document: JsonObject) -> Iterator[Record]:
             if not words or not all(is_text(word) and word.strip() for word in words):
                 raise error(where, "tokens with an 'orth'", shorten(words), fix)
             spaces, at = _spaces(raw, words, at)
-            found = Record(
-                where, spaces=spaces, places=[f"{where}, sentence {number}"] * len(words)
-            )
+            places = [f"{where}, sentence {number}"] * len(words)
+            found = Record(where, spaces=spaces, places=places)
             record = {"tokens": tokens, **named}
             records.append(read_tagged(found, record, None, "tokens", "tokens"))
         entities = len(pop_typed(where, paragraph, "entities", list))

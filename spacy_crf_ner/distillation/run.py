@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import srsly
 from spacy.cli.train import train
@@ -130,7 +129,9 @@ def distill(
         run = Run([*made.files, *inputs], *again)
         golds, of_folds = run.found.sources[:folds], made.pipelines
         del made
-    seen = [_seen_texts(teacher) for teacher in loaded]
+    for teacher in loaded:
+        teacher.pipe.seen_texts.store()
+    seen = [teacher.pipe.cfg["seen"] for teacher in loaded]  # as they save it
     del loaded
     forget_teachers()  # they may have changed since an earlier run in this process
     job = _job(run, teachers, golds, of_folds, component, nlp.config.to_str())
@@ -257,13 +258,6 @@ def _summary(summary: Summary) -> Summary:
     """Return the content of summary.json."""
     kept = {name: value for name, value in summary.items() if name != "entities"}
     return {"empty": kept.pop("blank_lines"), **kept}
-
-
-def _seen_texts(teacher: LoadedTeacher) -> dict[str, Any]:
-    """Return the hashes of the texts that a teacher has seen, as it saves them."""
-    teacher.pipe.seen_texts.store()
-    seen: dict[str, Any] = teacher.pipe.cfg["seen"]
-    return seen
 
 
 def _check_free(out: Path, read: Mapping[str, Sequence[str | Path | None]]) -> None:

@@ -71,7 +71,12 @@ def distill_corpus(
                 shard = read_shard(file, nlp.vocab)
                 teachers = [_shared(teacher, known) for teacher in shard.teachers]
                 kinds = kinds or [teacher.tag_spec for teacher in teachers]
-                _check_kinds(kinds, teachers, file)
+                if kinds != [teacher.tag_spec for teacher in teachers]:
+                    raise InputError(
+                        f"{file}: expected the kinds of teachers of the other files in the folder, "
+                        "got others. Keep the files of one run of spacy-crf-ner distill in a "
+                        "folder."
+                    )
                 rows = [
                     (file, doc, expected, DistillTarget(teachers, emissions, weight, temperature))
                     for doc, expected, emissions in zip(*shard[:2], shard.emissions)
@@ -128,14 +133,6 @@ def _shared(teacher: Teacher, known: list[Teacher]) -> Teacher:
             return each
     known.append(teacher)
     return teacher
-
-
-def _check_kinds(kinds: list[object], teachers: list[Teacher], file: Path) -> None:
-    if [teacher.tag_spec for teacher in teachers] != kinds:
-        raise InputError(
-            f"{file}: expected the kinds of teachers of the other files in the folder, got others. "
-            "Keep the files of one run of spacy-crf-ner distill in a folder."
-        )
 
 
 def _check_tokens(eg: Example, expected: int, file: Path) -> None:
