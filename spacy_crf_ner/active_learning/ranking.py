@@ -13,15 +13,8 @@ from spacy.language import Language
 from spacy.pipeline import Sentencizer
 from spacy.tokens import Doc, Span
 
+from ..annotate import runner
 from ..annotate.chunking import MAX_CHARACTERS, NO_SPACES, chunk_text
-from ..annotate.runner import (
-    AnnotatedText,
-    Piece,
-    failure,
-    limited_memory,
-    pipe_docs,
-    process,
-)
 from ..annotate.settings import Settings
 from ..data.offsets import trim_whitespace
 from ..docbin import copy_norms
@@ -96,7 +89,7 @@ def rank_texts(
     texts: Sequence[str | bytes],
     options: Options,
     settings: Settings = Settings(),  # noqa: B008
-) -> tuple[list[list[Unit]], list[AnnotatedText]]:
+) -> tuple[list[list[Unit]], list[runner.AnnotatedText]]:
     """Score the units of texts.
 
     Args:
@@ -116,16 +109,16 @@ def rank_texts(
             f"[{name}] unit: expected docs or sentences for overlapping entities, got spans. "
             "Answers about single spans are partial annotation, which is for flat entities."
         )
-    documents = [AnnotatedText(text) for text in texts]
-    pieces: list[AnnotatedText] = []
+    documents = [runner.AnnotatedText(text) for text in texts]
+    pieces: list[runner.AnnotatedText] = []
     origins: list[tuple[int, int]] = []  # of each piece: its document, and its first character
-    with limited_memory(nlp), upstream_only(nlp, name):
+    with runner.limited_memory(nlp), upstream_only(nlp, name):
         for i, document in enumerate(documents):
             for start, content in divide(nlp, document, options.unit):
-                pieces.append(AnnotatedText(content))
+                pieces.append(runner.AnnotatedText(content))
                 origins.append((i, start))
         work = partial(_measure, nlp, pipe)
-        measured = process(nlp, pieces, work, settings)
+        measured = runner.process(nlp, pieces, work, settings)
     found: list[list[Unit]] = [[] for _ in documents]
     for piece, (i, start), own in zip(pieces, origins, measured):
         documents[i].error = documents[i].error or piece.error
@@ -136,7 +129,7 @@ def rank_texts(
                     raise ValueError(f"{expected}, got {len(piece.text):,}. Ask for sentences")
                 found[i] += _units(piece.text, start, own, options)
             except ValueError as error:
-                documents[i].error = documents[i].error or failure(error)
+                documents[i].error = documents[i].error or runner.failure(error)
     for document, units in zip(documents, found):
         document.words = sum(len(unit.tokens) for unit in units)
         if document.error is not None:
@@ -157,7 +150,7 @@ def surface_of(text: str) -> str:
     return re.sub(r"\d+", "0", text.casefold())
 
 
-def divide(nlp: Language, document: AnnotatedText, unit: str) -> Iterator[tuple[int, Any]]:
+def divide(nlp: Language, document: runner.AnnotatedText, unit: str) -> Iterator[tuple[int, Any]]:
     """Yield the texts of a document to score, each with its first character."""
     if unit == "docs":
         yield 0, document.text
@@ -175,7 +168,7 @@ def divide(nlp: Language, document: AnnotatedText, unit: str) -> Iterator[tuple[
             found = join_short(sentences(doc))
             yield from ((start + each.start_char, each.text) for each in found)
     except Exception as error:  # tokenizers raise errors of all types
-        document.error = failure(error)
+        document.error = runner.failure(error)
 
 
 def sentences(doc: Doc) -> list[Span]:
@@ -228,8 +221,10 @@ class _Measured(NamedTuple):
     candidates: list[Candidate]
 
 
-def _measure(nlp: Language, pipe: "CRFEntityRecognizer", batch: Sequence[Piece]) -> list[_Measured]:
-    docs, measured = pipe_docs(nlp, batch), []
+def _measure(
+    nlp: Language, pipe: "CRFEntityRecognizer", batch: Sequence[runner.Piece]
+) -> list[_Measured]:
+    docs, measured = runner.pipe_docs(nlp, batch), []
     for (chunk, _), doc, found in zip(batch, docs, pipe.uncertainty(docs, log_odds=False)):
         start, end, left, _ = chunk
         own = [token for token in doc if start <= token.idx + left < end]

@@ -14,16 +14,7 @@ from ..pipeline.preset import IOB_INSIDE, IOB_OUTSIDE
 from ..pipeline.temperature_scaling import FEW
 from ..pipeline.training_steps import MOST_EPOCHS, count_batches, training_steps
 from ..tags import SCHEMES
-from .corpus_rules import (
-    Seen,
-    SurfaceForms,
-    TrainTexts,
-    conflicting_labels,
-    duplicate_problems,
-    label_problems,
-    sometimes_outside,
-    unknown_label_problems,
-)
+from . import corpus_rules
 from .doc_rules import doc_problems
 from .findings import MESSAGES, SEVERITIES, CorpusDoc, Finding, Place, Problem, Report
 from .settings import CheckSettings
@@ -51,7 +42,7 @@ def check(
     parts = {"train": train} if dev is None else {"train": train, "dev": dev}
     statistics = {part: Statistics() for part in parts}
     incorrect: IncorrectSpans = {}
-    train_texts = TrainTexts(settings.shared_tokens)
+    train_texts = corpus_rules.TrainTexts(settings.shared_tokens)
     counts: dict[str, Counter[str]] = {}
     examples: dict[str, list[Place]] = {}
     for kind, place in _problems(parts, settings, statistics, incorrect, train_texts):
@@ -81,7 +72,7 @@ def _problems(
     settings: CheckSettings,
     statistics: dict[str, Statistics],
     incorrect: IncorrectSpans,
-    train_texts: TrainTexts,
+    train_texts: corpus_rules.TrainTexts,
 ) -> Iterator[Problem]:
     """Read all docs once: yield the problems of each doc, then those of the corpus.
 
@@ -89,8 +80,8 @@ def _problems(
     """
     first: dict[tuple[str, str], Place] = {}  # the first entity by part and label
     annotated: dict[tuple[str, str], Place] = {}  # labels that docs say they annotate
-    seen: Seen = {}
-    forms = SurfaceForms()
+    seen: corpus_rules.Seen = {}
+    forms = corpus_rules.SurfaceForms()
     for part, docs in parts.items():
         for number, doc in enumerate(docs):
             at = _read(part, number, doc, settings.spans_key)
@@ -104,18 +95,18 @@ def _problems(
                 place = at.place(span, span.label_)
                 incorrect.setdefault((part, span.label_), []).append(place)
             yield from doc_problems(at, settings)
-            duplicates = [*duplicate_problems(at, seen)]
+            duplicates = [*corpus_rules.duplicate_problems(at, seen)]
             yield from duplicates
             is_leak = any(kind == "leak" for kind, _ in duplicates)
             yield from train_texts.problems(at, is_leak)
     labels = {part: s.labels for part, s in statistics.items()}
-    yield from label_problems(labels, first, settings.rare)
-    yield from unknown_label_problems(incorrect, labels["train"])
+    yield from corpus_rules.label_problems(labels, first, settings.rare)
+    yield from corpus_rules.unknown_label_problems(incorrect, labels["train"])
     for (part, label), place in annotated.items():
         if label not in labels[part]:
             yield "unused-annotated", place
-    yield from conflicting_labels(forms)
-    yield from sometimes_outside(forms, settings.frequent)
+    yield from corpus_rules.conflicting_labels(forms)
+    yield from corpus_rules.sometimes_outside(forms, settings.frequent)
 
 
 def _read(part: str, number: int, doc: Doc, spans_key: str | None) -> CorpusDoc:

@@ -7,28 +7,14 @@ from typing import Annotated
 import typer
 
 from ..input_error import InputError
+from . import options
 from .console import annotation_progress, print_summary
-from .options import (
-    DocPerFile,
-    Dtype,
-    GpuIds,
-    IDField,
-    Model,
-    Restart,
-    Resume,
-    TextField,
-    Texts,
-    Workers,
-    gpu_numbers,
-    numbers,
-    resumable,
-)
 from .startup import leave_out_torch_if_exported
 
 
 def annotate(
-    model: Model,
-    inputs: Texts,
+    model: options.Model,
+    inputs: options.Texts,
     output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder for the shards.")],
     engine: Annotated[
         str, typer.Option(metavar="local|ray", help="Processes on this machine, or Ray.")
@@ -36,21 +22,21 @@ def annotate(
     format: Annotated[
         str, typer.Option(metavar="jsonl|parquet|spacy", help="Format of the shards.")
     ] = "jsonl",
-    text_column: TextField = "text",
-    id_column: IDField = "id",
-    doc_per_file: DocPerFile = False,
+    text_column: options.TextField = "text",
+    id_column: options.IDField = "id",
+    doc_per_file: options.DocPerFile = False,
     no_text: Annotated[bool, typer.Option("--no-text", help="Do not write the texts.")] = False,
-    workers: Workers = 0,
-    gpu_id: GpuIds = "-1",
-    dtype: Dtype = None,
+    workers: options.Workers = 0,
+    gpu_id: options.GpuIds = "-1",
+    dtype: options.Dtype = None,
     batch_size: Annotated[
         str, typer.Option(help="Documents per batch; auto: depends on their length.")
     ] = "auto",
     shard_size: Annotated[
         int, typer.Option(min=1, help="Maximum number of documents in a shard.")
     ] = 2000,
-    resume: Resume = False,
-    restart: Restart = False,
+    resume: options.Resume = False,
+    restart: options.Restart = False,
     ray_address: Annotated[
         str | None,
         typer.Option(help="Address of a Ray cluster; without it, start Ray on this machine."),
@@ -97,12 +83,12 @@ def annotate(
         batch_size=_batch_size(batch_size),
         dtype=dtype,
     )
-    gpu_ids = gpu_numbers(gpu_id)
+    gpu_ids = options.gpu_numbers(gpu_id)
     run: Callable[..., annotation.Summary] = partial(annotation.annotate, gpu_ids=gpu_ids)
     if engine == "ray":
         run = partial(annotation.annotate_on_ray, address=ray_address, gpus=bool(gpu_ids))
     again = {"resume": resume, "restart": restart}
-    with resumable(resume, restart), annotation_progress("Annotating") as on_progress:
+    with options.resumable(resume, restart), annotation_progress("Annotating") as on_progress:
         summary = run(
             model, inputs, output, settings, workers=workers, on_progress=on_progress, **again
         )
@@ -111,7 +97,7 @@ def annotate(
 
 def _batch_size(text: str) -> int:
     """Read a batch size, 0 for "auto"."""
-    sizes = [0] if text == "auto" else numbers("--batch-size", text)
+    sizes = [0] if text == "auto" else options.numbers("--batch-size", text)
     if len(sizes) > 1:
         raise InputError(f"--batch-size: expected one number, or auto, got {text!r}.")
     return sizes[0]

@@ -10,16 +10,9 @@ from rich.table import Column, Table
 
 from ..atomic import atomic_write, check_new_folder
 from ..input_error import InputError
-from .console import plain_warnings, print_table
+from . import options
+from .console import plain_warnings, print_table, right
 from .gold_corpus import read_examples
-from .options import (
-    Component,
-    DocPerFile,
-    Dtype,
-    GpuId,
-    Model,
-    TextField,
-)
 
 SAMPLE = 1000  # documents of --texts
 COSTS = {
@@ -30,7 +23,7 @@ COSTS = {
 
 
 def calibrate(
-    model: Model,
+    model: options.Model,
     corpus: Annotated[
         Path,
         typer.Argument(
@@ -84,8 +77,8 @@ def calibrate(
             "them, not on CORPUS. In the formats of `annotate`; may be repeated.",
         ),
     ] = None,
-    text_column: TextField = "text",
-    doc_per_file: DocPerFile = False,
+    text_column: options.TextField = "text",
+    doc_per_file: options.DocPerFile = False,
     recall: Annotated[
         float | None,
         typer.Option(help="Guarantee that candidates contain this share of the gold entities."),
@@ -102,9 +95,9 @@ def calibrate(
         typer.Option(help="Of --recall (else it holds on average) and --ents-precision (0.95)."),
     ] = None,
     by_label: Annotated[bool, typer.Option("--by-label", help="--recall for each label.")] = False,
-    gpu_id: GpuId = -1,
-    dtype: Dtype = None,
-    component: Component = None,
+    gpu_id: options.GpuId = -1,
+    dtype: options.Dtype = None,
+    component: options.Component = None,
 ) -> None:
     """Calibrate the confidences of entities.
 
@@ -209,7 +202,7 @@ def _print_measures(result: dict[str, Any], f_beta: float | None) -> None:
     columns = {"uncalibrated": "uncalibrated", "as it was": "before", "now": "after"}
     if result["before"] is result["uncalibrated"]:
         del columns["as it was"]
-    table = Table("", *(Column(name, justify="right") for name in columns))
+    table = Table("", *right(*columns))
     measures = {"ECE": "ece", "by chance": "ece_by_chance", "Brier": "brier"}
     if f_beta is not None:
         measures |= {"precision": "precision", "recall": "recall", f"F{f_beta:g}": "f_beta"}
@@ -231,10 +224,8 @@ def _print_measures(result: dict[str, Any], f_beta: float | None) -> None:
 
 def _print_guarantees(rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
     """Print the rows of `fit_guarantees`, and what one of the guarantees is about."""
-    titles = ("confidence", "docs", "threshold", "errors, p95", "cost")
-    table = Table(
-        Column("guarantee", no_wrap=True), *(Column(title, justify="right") for title in titles)
-    )
+    numbers = right("confidence", "docs", "threshold", "errors, p95", "cost")
+    table = Table(Column("guarantee", no_wrap=True), *numbers)
     for row in rows:
         what = row["kind"] if row["label"] is None else f"{row['kind']} of {row['label']}"
         tried = "few documents"

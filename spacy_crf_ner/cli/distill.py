@@ -6,19 +6,8 @@ from typing import Annotated
 import typer
 
 from ..input_error import InputError
+from . import options
 from .console import annotation_progress, print_summary
-from .options import (
-    Component,
-    DocPerFile,
-    GpuIds,
-    Restart,
-    Resume,
-    TeacherDtype,
-    TextField,
-    Workers,
-    gpu_numbers,
-    resumable,
-)
 
 
 def distill(
@@ -63,14 +52,14 @@ def distill(
             "read by those that have not seen it; 0: the given teachers read all.",
         ),
     ] = 0,
-    text_column: TextField = "text",
-    doc_per_file: DocPerFile = False,
-    component: Component = None,
-    dtype: TeacherDtype = "fp32",
-    workers: Workers = 0,
-    gpu_id: GpuIds = "-1",
-    resume: Resume = False,
-    restart: Restart = False,
+    text_column: options.TextField = "text",
+    doc_per_file: options.DocPerFile = False,
+    component: options.Component = None,
+    dtype: options.TeacherDtype = "fp32",
+    workers: options.Workers = 0,
+    gpu_id: options.GpuIds = "-1",
+    resume: options.Resume = False,
+    restart: options.Restart = False,
 ) -> None:
     """Train a small pipeline on what large ones predict.
 
@@ -106,7 +95,7 @@ def distill(
     settings = distillation.DEFAULTS._replace(
         text_column=text_column, doc_per_file=doc_per_file, dtype=dtype
     )
-    with resumable(resume, restart):
+    with options.resumable(resume, restart):
         summary = distillation.distill(
             *(teacher, inputs or [], output, config, settings),
             gold=gold,
@@ -116,7 +105,7 @@ def distill(
             folds=folds,
             component=component,
             workers=workers,
-            gpu_ids=gpu_numbers(gpu_id),
+            gpu_ids=options.gpu_numbers(gpu_id),
             resume=resume,
             restart=restart,
             progress=annotation_progress("Teaching"),

@@ -5,34 +5,21 @@ from typing import Annotated
 
 import typer
 
+from . import options
 from .console import annotation_progress, print_summary
-from .options import (
-    Component,
-    DocPerFile,
-    Dtype,
-    GpuIds,
-    IDField,
-    Model,
-    Seed,
-    TextField,
-    Texts,
-    Tool,
-    Workers,
-    gpu_numbers,
-)
 from .startup import leave_out_torch_if_exported
 
 
 def suggest(
-    model: Model,
-    inputs: Texts,
+    model: options.Model,
+    inputs: options.Texts,
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="New folder for the tasks.")],
     n: Annotated[int, typer.Option(min=1, help="Number of tasks, with the random ones.")] = 200,
     unit: Annotated[
         str,
         typer.Option(metavar="docs|sentences|spans", help="What a task is about."),
     ] = "docs",
-    tool: Tool = "jsonl",
+    tool: options.Tool = "jsonl",
     strategy: Annotated[
         str,
         typer.Option(metavar="entropy|errors|random", help="How tasks are ranked."),
@@ -54,7 +41,7 @@ def suggest(
             metavar="SHARE", help="Share of the tasks that are a random sample, for evaluation."
         ),
     ] = 0.1,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     exclude: Annotated[
         list[Path] | None,
         typer.Option(
@@ -62,13 +49,13 @@ def suggest(
             "random sample too. May be repeated."
         ),
     ] = None,
-    text_column: TextField = "text",
-    id_column: IDField = "id",
-    doc_per_file: DocPerFile = False,
-    workers: Workers = 0,
-    gpu_id: GpuIds = "-1",
-    dtype: Dtype = None,
-    component: Component = None,
+    text_column: options.TextField = "text",
+    id_column: options.IDField = "id",
+    doc_per_file: options.DocPerFile = False,
+    workers: options.Workers = 0,
+    gpu_id: options.GpuIds = "-1",
+    dtype: options.Dtype = None,
+    component: options.Component = None,
 ) -> None:
     """Choose the texts that are most worth annotating next, as tasks for a tool.
 
@@ -124,7 +111,7 @@ def suggest(
         doc_per_file=doc_per_file,
         dtype=dtype,
     )
-    options = active_learning.Options(
+    wanted = active_learning.Options(
         n, unit, strategy, budget, max_per_surface, random_share, seed, component=component
     )
     with annotation_progress("Scoring") as on_progress:
@@ -132,12 +119,12 @@ def suggest(
             model,
             inputs,
             output,
-            options,
+            wanted,
             settings,
             exclude=exclude or (),
             tool=tool,
             workers=workers,
-            gpu_ids=gpu_numbers(gpu_id),
+            gpu_ids=options.gpu_numbers(gpu_id),
             on_progress=on_progress,
         )
     if summary["tasks"] and summary["median_tokens"] < MIN_TOKENS:
