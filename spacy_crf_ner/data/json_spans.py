@@ -37,7 +37,7 @@ def has_points(item: object) -> bool:
 
 def _of_place(place: object, label: str, text: str | None) -> RawSpan:
     if isinstance(place, list) and len(place) == 2:
-        return RawSpan(*place, label, text=text)
+        return RawSpan(place[0], place[1], label, text=text)
     return RawSpan(place, None, label, text=text)
 
 
