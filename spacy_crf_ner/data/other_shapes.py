@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ..input_error import CorpusError
 from .inline import MARKUP, is_link
 from .json_keys import ANNOTATION, OURS, TEXTS, WORDS
-from .json_records import JsonObject, is_text, shorten
+from .json_records import JsonObject, shorten
 from .repair_log import error
 
 RASA = re.compile(r"\s*(?:#{2}\s*(?:intent|regex|lookup|synonym)\b|nlu:|-\s*(?:intent|regex):)")
@@ -121,7 +121,7 @@ def unannotated(where: str, record: JsonObject) -> CorpusError:
     elif not text:
         lacks, option, others = "no text", "--text-column", strings
     fix = "Annotate the text, or leave the record out"
-    if key := next(filter(is_text, others), None):
+    if key := next(filter(str.isprintable, others), None):
         fix = f"If {shorten(key)} has what is missing, use {option} {shlex.quote(key)}"
     templates = "\n  ".join((TEMPLATE, ROWS, PAIR))
     got = f"{lacks} (the keys {', '.join(map(shorten, sorted(record)))})"

@@ -464,11 +464,14 @@ def test_ends_of_a_format_with_inclusive_ones_may_be_those_of_tokens(tmp_path: P
     assert [(ent.start_char, ent.end_char) for ent in doc.ents] == [(1, 3)]
 
 
+UNTYPABLE = ["\ud800", "a\x00b", "a\nb", "\u202eab"]
+
+
 @pytest.mark.parametrize(
     ("key", "advice"),
     [
         ("my spans", "use --spans-column 'my spans'."),
-        ("\ud800", "Annotate the text, or leave the record out."),
+        *((key, "Annotate the text, or leave the record out.") for key in UNTYPABLE),
     ],
 )
 def test_option_for_a_key_can_be_typed(
