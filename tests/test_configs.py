@@ -64,6 +64,12 @@ def test_only_transformer_config_uses_averages(name):
     assert config["training"]["optimizer"]["grad_clip"] > 0
 
 
+def test_transformer_config_has_no_learned_vectors_of_words():
+    """By them, a training that goes on learns its corpus by heart: docs/benchmarks.md, "Recipe"."""
+    config = load_config(ROOT / "configs" / "transformer.cfg")
+    assert config["components"]["ner"]["model"]["tok2vec"]["*"]["words"]["word_width"] == 0
+
+
 def test_baseline_config_matches_transformer_batches_and_steps():
     ours, theirs = (
         load_config(ROOT / "configs" / f"{name}.cfg") for name in ("transformer", "spacy_ner")

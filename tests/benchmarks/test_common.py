@@ -9,7 +9,7 @@ import pytest
 import spacy
 
 from benchmarks import common
-from benchmarks.common import Rows, apart, check_same, converted
+from benchmarks.common import Rows, apart, check_same, converted, read_docs
 from pipelines import make_examples
 from spacy_crf_ner.input_error import InputError
 
@@ -40,6 +40,20 @@ def test_inputs_with_changed_content_are_refused(tmp_path: Path) -> None:
     with another("corpus"):
         check_same(out, {"corpus": folder})
     check_same(tmp_path / "new", {"corpus": folder})
+
+
+def test_converted_corpus_has_whole_blocks_of_sentences_in_each_part(tmp_path: Path) -> None:
+    source = tmp_path / "data" / "mine"
+    source.mkdir(parents=True)
+    lines = "".join(f"s{i} O\nleft O\n\n" for i in range(1000))
+    (source / "all.conll").write_text(lines)
+    parts = [
+        [int(doc[0].text[1:]) for doc in read_docs(converted(source, tmp_path) / f"{part}.spacy")]
+        for part in ("train", "dev", "test")
+    ]
+    assert [*map(len, parts)] == [700, 100, 200]
+    blocks = [{i // 50 for i in part} for part in parts]
+    assert sum(map(len, blocks)) == 20 == len(set.union(*blocks))
 
 
 def test_converted_corpus_of_a_changed_source_is_refused(tmp_path: Path) -> None:

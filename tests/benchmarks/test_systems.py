@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import spacy
 import srsly
 from seqeval.metrics.sequence_labeling import get_entities
 from spacy.scorer import PRFScore
+from spacy.tokens import DocBin
+from spacy.training import Example
 
 from benchmarks import overlapping
 from benchmarks.accuracy import SYSTEMS
@@ -40,6 +43,46 @@ def test_from_bio_matches_seqeval(seed: int) -> None:
     found = from_bio(own, tags)
     assert found == [(2 * first, 2 * last + 1, label) for label, first, last in get_entities(tags)]
     assert from_bio(own, bio({**own, "ents": found})) == found
+
+
+@pytest.mark.parametrize("every", [0, 2])
+def test_spacy_pipeline_keeps_the_best_and_the_last_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    monkeypatch.syspath_prepend(str(PEERS))
+    pipeline: Any = import_module("spacy_pipeline").SpacyPipeline()
+
+    def train(config: str, folder: str, use_gpu: int, overrides: dict[str, Any]) -> None:
+        assert (config, use_gpu, overrides["system.seed"]) == ("a.cfg", -1, 3)
+        assert overrides["training.eval_frequency"] == (every or 6)
+        for name in ("best", "last"):
+            (Path(folder) / f"model-{name}").mkdir(parents=True)
+            (Path(folder) / f"model-{name}" / name).touch()
+
+    monkeypatch.setattr("spacy.cli.train.train", train)
+    out = tmp_path / "model"
+    pipeline.train("corpus", str(out), "minilm", 6, 1e-3, 3, every, "a.cfg")
+    files = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*/*")}
+    assert files == ({"model/best", "model.last/last"} if every else {"model/last"})
+
+
+def test_decoding_for_f1_is_fitted_to_dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nlp = spacy.blank("en")
+    monkeypatch.syspath_prepend(str(PEERS))
+    pipeline: Any = import_module("spacy_pipeline").SpacyPipeline()
+    DocBin(docs=[nlp("Ann left.")]).to_disk(tmp_path / "dev.spacy")
+    nlp.config["paths"] = {"dev": str(tmp_path / "dev.spacy")}
+    fitted = []
+
+    def calibrate(own: Any, examples: list[Example], *, f_beta: float) -> None:
+        fitted.append((own, [eg.text for eg in examples], f_beta))
+
+    monkeypatch.setattr("spacy.load", lambda path: nlp)
+    monkeypatch.setattr("spacy_crf_ner.evaluation.calibration.calibrate", calibrate)
+    pipeline.load("model")
+    assert not fitted
+    pipeline.load("model", decode_for_f1=True)
+    assert fitted == [(nlp, ["Ann left."], 1.0)]
 
 
 def test_peer_f1_matches_spacy_scorer(tmp_path: Path) -> None:
