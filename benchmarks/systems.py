@@ -282,7 +282,7 @@ class Runs:
         )
 
     def _earlier_rate(self, system: System, corpus: Path) -> float:
-        """Return the rate of the last run on test over this transformer, best of this device."""
+        """Return the rate of the last run on test over this transformer, on this device if any."""
         name = Path(self.transformer).name
         key = {"system": system.name, "corpus": corpus.name, "transformer": name}
         key |= {"steps": self.rates_of, "evaluate_every": 0, "part": "test"}
