@@ -11,8 +11,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from .. import __version__
 from ..extras import required
 from ..input_error import InputError
+from . import console
 from .annotate import annotate
 from .calibrate import calibrate
 from .check import check
@@ -34,11 +36,11 @@ from .visualize import visualize
 
 # In the order of the help.
 PANELS = {
-    "Data": (convert, combine, check, suggest, review),
-    "Training": (init_config, train_distributed, distill),
-    "Prediction": (predict, annotate, redact),
-    "Evaluation": (report, visualize, explain, calibrate, monitor),
-    "Deployment": (export, info),
+    "Data": (convert, check, combine),
+    "Train": (init_config, train_distributed, distill),
+    "Evaluate": (report, visualize, calibrate, monitor, explain),
+    "Annotate": (suggest, review),
+    "Predict": (predict, annotate, redact, export, info),
 }
 # For options with a dot, such as --paths.train, which are settings of the config.
 CONFIG_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -67,7 +69,7 @@ class Commands(TyperGroup):
         except Exception as error:
             if ctx.params["debug"] or not _is_mistake(error):
                 raise
-            typer.echo(f"Error: {_message(error)}", err=True)
+            console.print_error(_message(error))
             raise typer.Exit(1) from error
 
 
@@ -85,8 +87,9 @@ def _is_mistake(error: Exception) -> bool:
 
 def _message(error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and error.filename is not None:
-        got = "expected a file or a folder, got neither"
-        return f"{error.filename}: {got}. Correct the name, or put it back if it was deleted."
+        return (
+            f"{error.filename} does not exist. Correct the name, or put it back if it was deleted."
+        )
     return str(error)
 
 
@@ -96,18 +99,36 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"spacy-crf-ner {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def commands(
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show results, warnings and errors alone.")
+    ] = False,
+    no_color: Annotated[
+        bool, typer.Option("--no-color", help="Print without colors, as NO_COLOR does.")
+    ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of every error.")
     ] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version, and exit."
+        ),
+    ] = False,
 ) -> None:
     """Prepare corpora for `crf_ner`, train it, and use and evaluate trained pipelines."""
+    console.set_up(quiet=quiet, no_color=no_color)
 
 
 for panel, functions in PANELS.items():

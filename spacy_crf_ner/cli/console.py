@@ -1,5 +1,6 @@
 """Terminal output: tables and progress bars."""
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,12 +11,39 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, track
 from rich.table import Column, Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from .. import annotate, data
 
 Item = TypeVar("Item")
 MERGED = ("answers", "unchanged", "changed", "added")
+_is_quiet = False
+
+
+def set_up(*, quiet: bool, no_color: bool) -> None:
+    """Apply the options of all commands, also to spaCy's messages and to worker processes."""
+    global _is_quiet
+    _is_quiet = quiet
+    if no_color or os.environ.get("NO_COLOR"):
+        os.environ["NO_COLOR"] = os.environ["ANSI_COLORS_DISABLED"] = "1"
+
+
+def progress_console() -> Console:
+    """Make the console of progress bars: stderr; with --quiet, none are drawn."""
+    return Console(stderr=True, quiet=_is_quiet)
+
+
+def note(message: str) -> None:
+    """Print what is good to know on stderr, unless --quiet is given."""
+    if not _is_quiet:
+        typer.echo(message, err=True)
+
+
+def print_error(message: str) -> None:
+    """Print an error on stderr, in one line however long it is."""
+    error = Text.assemble(("Error:", "bold red"), f" {message}")
+    Console(stderr=True, soft_wrap=True).print(error)
 
 
 def print_counts(counts: Mapping[str, Mapping[str, int | str]]) -> None:
@@ -79,7 +107,7 @@ def print_table(table: Table) -> None:
 
 def tracked(items: Iterable[Item], description: str, total: float | None = None) -> Iterable[Item]:
     """Pass items on, with a progress bar on a terminal's stderr."""
-    console = Console(stderr=True)
+    console = progress_console()
     return track(
         items, escape(description), total, console=console, disable=not console.is_terminal
     )
@@ -103,7 +131,7 @@ def progress_callback(progress: Progress) -> Callable[[str, int, int | None], No
 @contextmanager
 def annotation_progress(description: str) -> Iterator[Callable[["annotate.Progress"], None]]:
     """Draw the progress bar of a run over a corpus on stderr, with the speed."""
-    console = Console(stderr=True)
+    console = progress_console()
     *columns, time_left = Progress.get_default_columns()
     columns = [SpinnerColumn(), *columns, TextColumn("{task.fields[speed]}"), time_left]
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:

@@ -400,7 +400,7 @@ def test_convert_and_check_missing_path_prints_error(
     monkeypatch.chdir(tmp_path)
     result = runner.invoke(app, command)
     assert result.exit_code == 1
-    says = "Error: no: expected a file or a folder, got neither. Correct the name, or put it back"
+    says = "Error: no does not exist. Correct the name, or put it back"
     assert result.output.startswith(says)
 
 
