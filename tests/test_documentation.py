@@ -25,6 +25,7 @@ from spacy.cli._util import app as spacy_app
 from spacy.tokens import DocBin
 from spacy.vocab import Vocab
 from thinc.api import Config
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from pipelines import OWN_TRANSFORMER, train, trained_elsewhere
@@ -302,3 +303,11 @@ def test_extras_named_in_documentation_exist() -> None:
     }
     assert len(named) > 3
     assert named <= set(project["optional-dependencies"])
+
+
+def test_command_line_page_has_the_help_of_each_command() -> None:
+    hooks = runpy.run_path(str(ROOT / "docs" / "hooks.py"))
+    page = (ROOT / "docs" / "command-line.md").read_text("utf-8")
+    written = hooks["on_page_markdown"](page)
+    for name in get_command(app).commands:  # type: ignore[attr-defined]
+        assert f"\n## {name}\n" in written and f"\nUsage: spacy-crf-ner {name} " in written
