@@ -3,9 +3,11 @@
 import re
 import statistics
 from collections.abc import Callable
+from html import escape
 from typing import Annotated
 
 import matplotlib
+import spacy
 import srsly
 import typer
 
@@ -19,6 +21,7 @@ from spacy_crf_ner.input_error import InputError
 RUNS = common.ROOT / "benchmarks" / "results" / "active_learning.csv"
 ASSETS = common.ROOT / "docs" / "assets"
 PAGE = ASSETS.parent / "benchmarks.md"
+ACCEPT = 0.9  # entities of this confidence, in the picture of a sentence
 INKS = {"": ("#1a1f36", "#9aa0b8", "#3f51b5"), "-dark": ("#e8eaf6", "#6d7391", "#7c8df0")}
 # Systems of the speed table, in the fastest precision of each.
 SYSTEMS = {
@@ -32,8 +35,10 @@ SYSTEMS = {
 
 
 def main(
-    chart: Annotated[str, typer.Argument(help="bars, coverage or learning.")],
-    inputs: Annotated[list[str] | None, typer.Argument(help="NAME=REPORT.JSON, or CORPUS.")] = None,
+    chart: Annotated[str, typer.Argument(help="bars, coverage, learning or sentence.")],
+    inputs: Annotated[
+        list[str] | None, typer.Argument(help="NAME=REPORT.JSON, or CORPUS, or MODEL TEXT.")
+    ] = None,
 ) -> None:
     """Draw charts into docs/assets.
 
@@ -41,6 +46,7 @@ def main(
     bars: speed and accuracy, from the tables in docs/benchmarks.md.
     coverage NAME=REPORT.JSON ...: precision over coverage, from `spacy-crf-ner report`.
     learning CORPUS: F1 over annotated tokens, from benchmarks/results/active_learning.csv.
+    sentence MODEL TEXT: the entities of a text, with bars for their confidences.
     """
     if chart == "bars":
         bar_chart("speed", 4, "words/s, mixed lengths", "{:,.0f}")
@@ -50,8 +56,11 @@ def main(
     elif chart == "learning" and inputs:
         for corpus in inputs:
             learning(corpus)
+    elif chart == "sentence" and inputs and len(inputs) == 2:
+        sentence(*inputs)
     else:
-        raise InputError(f"Expected bars, coverage or learning with inputs, got {chart!r}.")
+        known = "bars, coverage, learning or sentence"
+        raise InputError(f"Expected {known} with inputs, got {chart!r}.")
 
 
 def draw(name: str, size: tuple[float, float], paint: Callable[[Axes, str, str], None]) -> None:
@@ -146,3 +155,38 @@ def draw_curves(rows: list[common.Row], axes: Axes) -> None:
     axes.axhline(statistics.mean(whole), color="gray", linestyle="--", label="all data")
     axes.set(xlabel="annotated tokens", ylabel="F1 on test")
     axes.legend(frameon=False)
+
+
+def sentence(model: str, text: str) -> None:
+    """Draw the entities of a text in color, and below it a bar for each confidence."""
+    doc = spacy.load(model)(text)
+    height = 80 + 52 * len(doc.ents)
+    for suffix, (ink, gray, _) in INKS.items():
+        pieces, end = [], 0
+        rows = [f'<g font-size="22" fill="{ink}">']
+        for i, ent in enumerate(doc.ents):
+            sure = ent._.confidence
+            color = f"hsl({120 * sure:.0f} {'60% 36%' if not suffix else '55% 58%'})"
+            pieces += [escape(text[end : ent.start_char])]
+            pieces += [f'<tspan fill="{color}" font-weight="bold">{escape(ent.text)}</tspan>']
+            end, y = ent.end_char, 105 + 52 * i
+            verdict = "accept" if sure >= ACCEPT else "ask a person"
+            rows += [
+                f'<text x="16" y="{y}">{escape(ent.text)}</text>',
+                f'<text x="250" y="{y}" fill="{gray}">{escape(ent.label_)}</text>',
+                f'<rect x="390" y="{y - 17}" width="170" height="20" rx="4" fill="{gray}" '
+                f'opacity="0.25"/>',
+                f'<rect x="390" y="{y - 17}" width="{170 * sure:.0f}" height="20" rx="4" '
+                f'fill="{color}"/>',
+                f'<text x="575" y="{y}">{sure:.2f}</text>',
+                f'<text x="640" y="{y}" fill="{color}">{verdict}</text>',
+            ]
+        pieces += [escape(text[end:])]
+        head = f'<text x="16" y="42" font-size="23" fill="{ink}">{"".join(pieces)}</text>'
+        path = ASSETS / f"sentence{suffix}.svg"
+        path.write_text(
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 {height}" '
+            f'font-family="sans-serif">\n{head}\n' + "\n".join([*rows, "</g>", "</svg>", ""]),
+            "utf-8",
+        )
+        typer.echo(path)
