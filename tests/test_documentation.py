@@ -131,7 +131,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     (folder / "corpus").mkdir()
     for part in data.SPLITS:
         docs = [*data.read_inline(ROOT / "assets" / "sample_en" / f"{part}.txt", nlp)]
-        docs = docs if part == "train" else docs[:30]
+        docs = docs[: 300 if part == "train" else 30]
         for i, doc in enumerate(docs):
             doc.cats = {"news": float(i % 2), "other": 1.0 - i % 2}
         DocBin(docs=docs).to_disk(folder / "corpus" / f"{part}.spacy")

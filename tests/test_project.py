@@ -87,4 +87,4 @@ def test_project_workflow_runs_and_writes_outputs(tmp_path):
     metrics = srsly.read_json(folder / "metrics" / "sample_en_cnn.json")
     assert {"ents_p", "ents_r", "ents_f"} <= metrics.keys()
     page = (folder / "pages" / "sample_en_cnn.html").read_text("utf-8")
-    assert page.count("<article") == 73
+    assert page.count("<article") == 273
