@@ -388,7 +388,7 @@ def test_commands_with_exported_pipeline_run_without_torch(
 ) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(text for text in TEXTS if text.strip()))
     commands = [
-        ["annotate", exported, tmp_path / "texts.txt", tmp_path / "out", "--workers", "2"],
+        ["predict", exported, tmp_path / "texts.txt", "-o", tmp_path / "out", "--workers", "2"],
         ["predict", exported, TEXTS[0]],
         ["explain", exported, TEXTS[0]],
     ]

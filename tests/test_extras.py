@@ -60,7 +60,7 @@ def test_commands_without_extras_print_error_without_traceback(tmp_path: Path) -
     (tmp_path / "sitecustomize.py").write_text(blocking(packages))
     for arguments, told in (
         (["convert", "nothing.txt", "out"], "nothing.txt"),
-        (["annotate", "model", "nothing.txt", "out"], 'pip install "spacy-crf-ner[annotate]"'),
+        (["predict", "model", ".", "--output", "out"], 'pip install "spacy-crf-ner[annotate]"'),
     ):
         command = [sys.executable, "-m", "spacy_crf_ner", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

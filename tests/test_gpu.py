@@ -533,9 +533,10 @@ def test_annotate_processes_on_two_gpus_match_pipe(tmp_path):
     nlp.to_disk(tmp_path / "model")
     (tmp_path / "texts.txt").write_text("\n".join(text for text, _ in FULL * 3), encoding="utf-8")
     command = [
-        "annotate",
+        "predict",
         str(tmp_path / "model"),
         str(tmp_path / "texts.txt"),
+        "--output",
         str(tmp_path / "out"),
     ]
     options = ["--gpu-id", "0,1", "--workers", "2", "--shard-size", "5"]

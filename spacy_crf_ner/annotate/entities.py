@@ -9,7 +9,7 @@ from spacy.tokens import Doc, Span
 from ..input_error import InputError
 from ..pipeline.annotation import CONFIDENCE
 from ..pipeline.character_spans import SCORES
-from ..pipeline.lookup import FACTORY, recognizer
+from ..pipeline.lookup import FACTORY, recognizer, recognizer_names
 from .chunking import FoundEntity
 
 # The entities of `doc.ents`, with the key None, and of each `doc.spans[key]`.
@@ -32,6 +32,18 @@ def overlapping_keys(nlp: Language) -> list[str]:
                 f"got {name!r}: entities within merged tokens would be lost. Remove or disable it."
             )
     return keys
+
+
+def component_with_alternatives(nlp: Language) -> str:
+    """Return the only `crf_ner` component; InputError for none or several, and overlapping ones."""
+    names = recognizer_names(nlp)
+    if len(names) == 1 and recognizer(nlp, names[0]).entities_key is None:
+        return names[0]
+    got = "one whose entities may overlap" if len(names) == 1 else ", ".join(names) or "none"
+    raise InputError(
+        "Alternatives need one crf_ner component, whose entities cannot overlap. This pipeline has "
+        f"{got}. Leave out --alternatives."
+    )
 
 
 def group_entities(doc: Doc, keys: Iterable[str], offset: int = 0) -> Groups:

@@ -238,8 +238,7 @@ def _list(given: str, output: Location) -> tuple[Location, list["FileInfo"]]:
         base = Path(*takewhile(WILD.isdisjoint, Path(given).parts))
         if "://" in given or base == Path(given):
             raise InputError(
-                f"{root.name}: expected a file, a folder or a glob, got a name that does not "
-                "exist. Correct it; globs are only for local paths."
+                f"{root.name} does not exist. Correct the name; globs are only for local paths."
             )
         matches = list(base.glob(str(Path(given).relative_to(base))))
         root = locate(str(base))

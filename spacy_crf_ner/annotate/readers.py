@@ -9,11 +9,11 @@ import gzip
 import os
 import sys
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from spacy.tokens import DocBin
 from spacy.vocab import Vocab
@@ -33,6 +33,7 @@ Row = dict[str, Any]  # the columns of a record, by name
 # Its line, or number in .parquet and .spacy; the record; and why it cannot be read.
 Read = tuple[int | None, Row | None, str]
 
+STDIN = "-"
 MAX_LINE = 256 * 2**20  # bytes; a longer line is rejected, because lines are read into memory
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 # Rows of Parquet that are read at once, and their bytes.
@@ -51,6 +52,11 @@ class Item:
     file: str  # path or URI, as it was found
     id: Any = field(default=None, compare=False)
 
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
 
 def read(source: Source, settings: Settings, annotated: bool = False) -> Iterator[Item]:
     """Read the records of a file, a few at a time; all of a .spacy file are in memory, packed.
@@ -65,9 +71,7 @@ def read(source: Source, settings: Settings, annotated: bool = False) -> Iterato
             records, position = _records(source, file, settings, annotated)
             for line, row, reason in records:
                 item = Item(line, row, reason, position(line), source.name)
-                if row is not None:
-                    _complete(item, row, source.kind, settings)
-                yield item
+                yield _completed(item, source.kind, settings)
                 part = "the rest of the file"
         return
     except (StorageError, MemoryError):
@@ -99,9 +103,24 @@ def _records(
             records = _read_table(text, DELIMITERS[source.kind])
         elif source.kind == "txt" and settings.doc_per_file:
             records = _read_whole(text, column)
+        elif text.peek(len(BOM_UTF8) + 1) == BOM_UTF8:
+            records = iter(())  # only a byte order mark
         else:
-            records = _read_lines(text, source, column)
+            records = _read_lines(text, source.kind, source.name, column)
     return records, lambda line: min(file.tell(), size)
+
+
+def read_stream(file: BinaryIO, settings: Settings) -> Iterator[Item]:
+    """Read one document per line of an open file, the standard input."""
+    for line, row, reason in _read_lines(file, "txt", STDIN, settings.text_column):
+        yield _completed(Item(line, row, reason, 0, STDIN), "txt", settings)
+
+
+def read_given(texts: Iterable[tuple[int, str]], settings: Settings) -> Iterator[Item]:
+    """Make items of numbered texts that are in no file."""
+    for number, text in texts:
+        item = Item(number, {settings.text_column: text}, "", 0, "text")
+        yield _completed(item, "txt", settings)
 
 
 def read_texts(
@@ -134,13 +153,15 @@ def read_texts(
             if item.row is not None:
                 key = item.row[settings.id_column]
                 if key is None or key == "" or key != key:  # NaN is a missing value of pandas
-                    key = _place(item)
+                    key = item.place
                 yield text, key if type(key) is int else str(key)
 
 
-def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:
-    """Add a missing id to a row; reject it if it has no text."""
-    column, id_column = settings.text_column, settings.id_column
+def _completed(item: Item, kind: str, settings: Settings) -> Item:
+    """Add a missing id to the row of an item; reject it if it has no text."""
+    row, column, id_column = item.row, settings.text_column, settings.id_column
+    if row is None:
+        return item
     if not all(map(is_text, row)):
         item.reason = f"expected names of columns in Unicode, got {shorten([*row])}"
     elif column not in row:
@@ -151,12 +172,9 @@ def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:
         item.row = None
     # A column of a written table has one type, which null fits.
     elif row.get(id_column) is None and not (settings.format == "parquet" and id_column in row):
-        row[id_column] = _place(item)
+        row[id_column] = item.place
     item.id = row.get(id_column)
-
-
-def _place(item: Item) -> str:
-    return item.file if item.line is None else f"{item.file}:{item.line}"
+    return item
 
 
 def _no_column(column: str) -> str:
@@ -206,15 +224,13 @@ def _read_whole(file: IO[bytes], text_column: str) -> Iterator[Read]:
     yield None, {text_column: text}, ""
 
 
-def _read_lines(file: Any, source: Source, text_column: str) -> Iterator[Read]:
+def _read_lines(file: BinaryIO, kind: str, name: str, text_column: str) -> Iterator[Read]:
     """Read one document per line: any line of .txt; objects and blank lines of .jsonl."""
-    if file.peek(len(BOM_UTF8) + 1) == BOM_UTF8:
-        return  # only a byte order mark
-    for number, line in enumerate(split_lines(file, source.name, MAX_LINE), 1):
+    for number, line in enumerate(split_lines(file, name, MAX_LINE), 1):
         row, reason = None, ""
         if line.problem and line.problem[0] != "nul":  # a document may have any character
             reason = str(line.problem[1]).removeprefix(f"{line.where}: ")
-        elif source.kind == "txt":
+        elif kind == "txt":
             row = {text_column: line.text}
         elif line.text.strip(" \t\r"):
             try:

@@ -15,6 +15,7 @@ from spacy.util import raise_error
 from spacy.vocab import Vocab
 
 from ..pipeline.given_text import CHANGED, changes_text
+from ..pipeline.lookup import recognizer, upstream_only
 from .chunking import NO_SPACES, Chunk, chunk_text, merge_entities
 from .entities import Groups, group_entities, join_groups, overlapping_keys
 from .settings import Settings, check_sizes
@@ -33,6 +34,8 @@ _DEVICE_ERROR = re.compile(r"(CUDA|HIP|cuDNN|cuBLAS) |.*can't allocate memory", 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Token = tuple[str, bool]  # its text, and whether a space follows
+# What the entities of a document could be, by their start and end in characters.
+Alternatives = dict[tuple[int, int], list[dict[str, Any]]]
 
 
 class Failure(str):
@@ -64,22 +67,38 @@ class _Found(NamedTuple):
     entities: Groups
     words: int
     tokens: list[Token]  # none unless Docs are requested
+    alternatives: Alternatives  # none unless they are requested
 
 
 def annotate_texts(
-    nlp: Language, texts: Iterable[Any], settings: Settings, docs: bool = False
+    nlp: Language,
+    texts: Iterable[Any],
+    settings: Settings,
+    docs: bool = False,
+    component: str | None = None,
 ) -> list[AnnotatedText]:
-    """Find the entities of strings, and Docs as bytes; with `docs`, also make a Doc of each."""
+    """Find the entities of strings, and Docs as bytes.
+
+    Args:
+        docs: Also make a Doc of each.
+        component: Also compute "alternatives" of entities, what else their spans could be, which
+            are None for those that this component has not predicted.
+    """
     documents, keys = [AnnotatedText(text) for text in texts], overlapping_keys(nlp)
 
     def find(batch: Sequence[Piece]) -> list[_Found]:
         found = []
-        for (chunk, _), doc in zip(batch, pipe_docs(nlp, batch)):
+        annotated = pipe_docs(nlp, batch)
+        others: list[Alternatives] = [{} for _ in batch]
+        if component is not None:
+            others = _alternatives(nlp, component, batch, annotated)
+        for (chunk, _), doc, alternatives in zip(batch, annotated, others):
             start, end, left, right = chunk
             whole = (start, end) == (left, right)
             own = doc if whole else [token for token in doc if start <= token.idx + left < end]
             tokens = [(token.text, bool(token.whitespace_)) for token in own] if docs else []
-            found.append(_Found(chunk, group_entities(doc, keys, left), len(own), tokens))
+            entities = group_entities(doc, keys, left)
+            found.append(_Found(chunk, entities, len(own), tokens, alternatives))
         return found
 
     with limited_memory(nlp):
@@ -87,6 +106,8 @@ def annotate_texts(
         for document, found in zip(documents, results):
             if document.error is None:
                 _merge(document, found, nlp.vocab, docs)
+                if component is not None:
+                    _add_alternatives(document, found)
     return documents
 
 
@@ -134,6 +155,23 @@ def pipe_docs(nlp: Language, batch: Sequence[Piece]) -> list[Doc]:
         if changes_text(doc, text.text if isinstance(text, Doc) else text):
             raise ValueError(CHANGED)
     return docs
+
+
+def _alternatives(
+    nlp: Language, component: str, batch: Sequence[Piece], annotated: Sequence[Doc]
+) -> list[Alternatives]:
+    """Compute what the entities that a component has predicted could be."""
+    pipe = recognizer(nlp, component)
+    with upstream_only(nlp, component):  # its own entities would be preset ones
+        docs = pipe_docs(nlp, batch)
+    spans = [[ent for ent in doc.ents if ent._.confidence is not None] for doc in annotated]
+    found: list[Alternatives] = []
+    for (chunk, _), ents, lists in zip(batch, spans, pipe.alternatives(docs, spans)):
+        offsets = ((ent.start_char + chunk.left, ent.end_char + chunk.left) for ent in ents)
+        found.append(
+            {span: [each._asdict() for each in of_span] for span, of_span in zip(offsets, lists)}
+        )
+    return found
 
 
 def _split(document: AnnotatedText, vocab: Vocab, max_characters: int) -> list[Piece]:
@@ -221,6 +259,18 @@ def _merge(document: AnnotatedText, pieces: list[_Found], vocab: Vocab, docs: bo
             return
     document.entities = [entity._asdict() for entity in join_groups(found)]
     document.words = sum(each.words for each in pieces)
+
+
+def _add_alternatives(document: AnnotatedText, pieces: list[_Found]) -> None:
+    """Add to each entity its alternatives, which are those of the chunk that it begins in."""
+    found = {
+        span: each
+        for piece in pieces
+        for span, each in piece.alternatives.items()
+        if piece.chunk.start <= span[0] < piece.chunk.end
+    }
+    for entity in document.entities:
+        entity["alternatives"] = found.get((entity["start"], entity["end"]))
 
 
 def _make_doc(vocab: Vocab, text: str, tokens: list[Token], groups: Groups) -> Doc:

@@ -1,6 +1,6 @@
 """Shards: consecutive records of a corpus that one worker annotates and writes to one file."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +11,7 @@ from ..pipeline import load as loading
 from ..pipeline.lookup import model_layers
 from .files import Source
 from .readers import Item, Row, read, schema_of
-from .runner import annotate_texts
+from .runner import AnnotatedText, annotate_texts
 from .settings import ENTITIES, Settings
 from .writers import WRITERS, infer_schema
 
@@ -77,7 +77,7 @@ def cut_shards(
     for _, group in groupby(keys, lambda each: (each[0], each[1].kind)):
         files = [source for _, source in group]
         schema = _schema_with_id(files[0], settings.id_column) if typed else None
-        for items, size in _portions(files, settings, reader):
+        for items, size in portions((reader(source, settings) for source in files), settings):
             rows = [item.row for item in items if item.row is not None]
             if typed and schema is None and rows:
                 schema = infer_schema(rows, settings.text_column)
@@ -98,32 +98,49 @@ def resolved_dtype(nlp: Language) -> str | None:
     return None if largest is None else largest.resolved_dtype
 
 
+def annotate_rows(
+    nlp: Language,
+    shard: Shard,
+    settings: Settings,
+    docs: bool = False,
+    component: str | None = None,
+) -> list[tuple[Item, Row, AnnotatedText]]:
+    """Add the entities to the records of a shard, as in the output; see `annotate_texts`.
+
+    Items that cannot be annotated get a reason, and are left out.
+    """
+    column = settings.text_column
+    for item, row in shard.rows:
+        if ENTITIES in row:
+            item.reason = f"expected no column {ENTITIES!r}, which is added: rename it"
+    records = shard.rows
+    found = annotate_texts(nlp, [row[column] for _, row in records], settings, docs, component)
+    for (item, _), each in zip(records, found):
+        item.reason = each.error or ""
+    return [
+        (item, {**row, column: each.text, ENTITIES: each.entities}, each)
+        for (item, row), each in zip(records, found)
+        if not item.reason
+    ]
+
+
 def annotate_shard(
     shard: Shard, gpu_id: int, settings: Settings, *, model: str
 ) -> tuple[bytes, ShardReport]:
     """Annotate a shard; return the content of its file, with the documents without errors."""
     column, docs, schema = settings.text_column, settings.format == "spacy", shard.schema
-    for item, row in shard.rows:
-        if ENTITIES in row:
-            item.reason = f"expected no column {ENTITIES!r}, which is added: rename it"
-    nlp, texts = load(model, gpu_id, settings.dtype), [row[column] for _, row in shard.rows]
-    found = annotate_texts(nlp, texts, settings, docs)
-    annotated, rows = [], []
-    for (item, row), each in zip(shard.rows, found):
-        item.reason = each.error or ""
-        if not item.reason:
-            annotated.append((item, each))
-            rows.append({**row, column: each.text, ENTITIES: each.entities})
+    annotated = annotate_rows(load(model, gpu_id, settings.dtype), shard, settings, docs)
+    rows = [row for _, row, _ in annotated]
     if docs or not settings.keep_text:
         for row in rows:
             del row[column]
         if schema is not None and column in schema.names:
             schema = schema.remove(schema.get_field_index(column))
-    contents = [each.doc for _, each in annotated if each.doc is not None]
+    contents = [each.doc for _, _, each in annotated if each.doc is not None]
     content, unwritten = WRITERS[settings.format](rows, contents, schema)
     for i, reason in unwritten.items():
         annotated[i][0].reason = reason
-    written = [each for item, each in annotated if not item.reason]
+    written = [each for item, _, each in annotated if not item.reason]
     words = sum(each.words for each in written)
     entities = sum(len(each.entities) for each in written)
     return content, shard.report(words, entities)
@@ -141,15 +158,15 @@ def _schema_with_id(source: Source, id_column: str) -> "Schema | None":
     return schema.append(pyarrow.field(id_column, pyarrow.string()))
 
 
-def _portions(
-    group: list[Source], settings: Settings, reader: Callable[[Source, Settings], Iterator[Item]]
+def portions(
+    files: Iterable[Iterable[Item]], settings: Settings
 ) -> Iterator[tuple[list[Item], int]]:
     """Yield the items of each shard, and their bytes in the files."""
     items: list[Item] = []
     size = characters = 0
-    for source in group:
+    for file in files:
         before = 0
-        for item in reader(source, settings):
+        for item in file:
             items.append(item)
             size, before = size + item.position - before, item.position
             if item.row is not None:

@@ -15,7 +15,6 @@ from .. import __version__
 from ..extras import required
 from ..input_error import InputError
 from . import console
-from .annotate import annotate
 from .calibrate import calibrate
 from .check import check
 from .combine import combine
@@ -40,7 +39,7 @@ PANELS = {
     "Train": (init_config, train_distributed, distill),
     "Evaluate": (report, visualize, calibrate, monitor, explain),
     "Annotate": (suggest, review),
-    "Predict": (predict, annotate, redact, export, info),
+    "Predict": (predict, redact, export, info),
 }
 # For options with a dot, such as --paths.train, which are settings of the config.
 CONFIG_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -74,7 +73,10 @@ class Commands(TyperGroup):
 
 
 def _is_mistake(error: Exception) -> bool:
-    """Whether an error is one of the user. Errors of modules that are not imported are none."""
+    """Whether an error is one of the user. Errors of modules that are not imported are none.
+
+    Nor is a reader of the output that wants no more, such as `head`: Typer ends the program.
+    """
     mistakes: list[type[Exception]] = [InputError, OSError]
     if "thinc" in sys.modules:
         from thinc.api import ConfigValidationError
@@ -82,7 +84,7 @@ def _is_mistake(error: Exception) -> bool:
         mistakes.append(ConfigValidationError)
     if run := sys.modules.get("spacy_crf_ner.annotate.run"):
         mistakes.append(run.WorkerError)
-    return isinstance(error, (*mistakes,))
+    return isinstance(error, (*mistakes,)) and not isinstance(error, BrokenPipeError)
 
 
 def _message(error: Exception) -> str:

@@ -98,11 +98,16 @@ def print_summary(summary: Mapping[str, Any]) -> None:
         raise typer.Exit(2)
 
 
+def table_console() -> Console:
+    """Make the console of tables: stdout, with texts and labels not as markup."""
+    return Console(markup=False, emoji=False, highlight=False)
+
+
 def print_table(table: Table) -> None:
-    """Print a table, with texts and labels not as markup."""
+    """Print a table; long words are folded."""
     for column in table.columns:
         column.overflow = "fold"
-    Console(markup=False, emoji=False, highlight=False).print(table)
+    table_console().print(table)
 
 
 def tracked(items: Iterable[Item], description: str, total: float | None = None) -> Iterable[Item]:

@@ -403,6 +403,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
     nbest = queries.nbest
     prediction_sets = queries.prediction_sets
     span_posteriors_of = queries.span_posteriors
+    alternatives = queries.alternatives
     uncertainty = queries.uncertainty
     trellis = queries.trellis
     transitions = queries.transitions

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import crf
-from ..tags import TAG_MISSING, SpanOffsets, Spans, TagScheme
+from ..tags import TAG_MISSING, TAG_OUTSIDE, SpanOffsets, Spans, TagScheme
 from .platt_scaling import UNCHANGED, PlattScaling
 from .preset import DecodingConstraints
 
@@ -101,15 +101,20 @@ class Posterior:
 
     def probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
         """Compute for each span of each doc the calibrated probability that it is an entity."""
-        numbers = self._scheme.numbers
-        flat = [
-            (begin + start, begin + end, numbers[label])
-            for begin, of_doc in zip(self._begins.tolist(), spans)
-            for start, end, label in of_doc
-        ]
-        columns = np.array(flat, dtype=np.int64).reshape(-1, 3).T
-        p = iter(self._platt.apply(self._probabilities(Spans(*columns))).tolist())
-        return [list(islice(p, len(of_doc))) for of_doc in spans]
+        flat = self._joined(spans)
+        return _split(self._platt.apply(self._probabilities(flat)), spans)
+
+    def outside_probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
+        """Compute for each span of each doc the probability that no token of it is in an entity.
+
+        The label of a span does not matter. Platt scaling is about spans that have an entity, so it
+        calibrates the probability of the opposite.
+        """
+        flat = self._joined(spans)
+        lengths = flat.ends - flat.starts
+        steps = np.arange(lengths.max(initial=0))
+        tags = np.where(steps < lengths[:, None], TAG_OUTSIDE, TAG_MISSING)
+        return _split(1 - self._platt.apply(1 - self._segments(flat.starts, tags)), spans)
 
     def candidates(self, thresholds: NDArray[np.float64]) -> list[list[tuple[SpanOffsets, float]]]:
         """Find all spans with at least the calibrated probability of their label, (L,), above 0.
@@ -178,6 +183,16 @@ class Posterior:
         )
         return [offsets[i:j] for i, j in pairwise(parts.tolist())]
 
+    def _joined(self, spans: Sequence[Sequence[SpanOffsets]]) -> Spans:
+        """Return the spans of all docs, with offsets among all N tokens."""
+        numbers = self._scheme.numbers
+        flat = [
+            (begin + start, begin + end, numbers[label])
+            for begin, of_doc in zip(self._begins.tolist(), spans)
+            for start, end, label in of_doc
+        ]
+        return Spans(*np.array(flat, dtype=np.int64).reshape(-1, 3).T)
+
     def _segments(self, starts: NDArray[np.int64], tags: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute the probability that S segments, within a doc each, have given tags: (S,).
 
@@ -216,3 +231,9 @@ class Posterior:
                 spans.starts[asked] - left, segments
             )
         return p.clip(0.0, 1.0)
+
+
+def _split(p: NDArray[np.float64], spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
+    """Split the probabilities of all spans by doc."""
+    values = iter(p.tolist())
+    return [list(islice(values, len(of_doc))) for of_doc in spans]

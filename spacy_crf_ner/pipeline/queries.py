@@ -6,7 +6,7 @@ They change neither docs nor weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,10 +18,11 @@ from ..tags import SpanOffsets
 from .distill_targets import Teacher
 from .interval_scheduling import Candidate
 from .network import BATCH_SIZE
-from .posterior import Trellis
+from .posterior import Posterior, Trellis
 
 if TYPE_CHECKING:
     from .crf_ner import CRFEntityRecognizer
+    from .encoding import EntityPosterior
 
 PADDED_TOKENS = 16_384  # the most tokens of a batch, with padding
 
@@ -67,6 +68,18 @@ class Labeling(NamedTuple):
     ents: list[Span]
     probability: float
     log_probability: float
+
+
+class Alternative(NamedTuple):
+    """What a span could be.
+
+    Attributes:
+        label: A label; None: no token of the span is in an entity.
+        confidence: The probability of this.
+    """
+
+    label: str | None
+    confidence: float
 
 
 class Uncertainty(NamedTuple):
@@ -178,17 +191,66 @@ def span_posteriors(
     """
     docs = list(docs)
     asked = [_offsets(pipe, doc, of_doc) for doc, of_doc in zip(docs, spans, strict=True)]
-    left = sorted((i for i, of_doc in enumerate(asked) if of_doc), key=lambda i: -len(docs[i]))
     found: list[list[float]] = [[] for _ in docs]
-    while left:
-        size = min(BATCH_SIZE, max(1, PADDED_TOKENS // len(docs[left[0]])))
-        batch, left = left[:size], left[size:]
-        posterior = pipe.posterior([docs[i] for i in batch])
+    for batch, posterior in _posteriors(pipe, docs, asked):
         for i, of_doc in zip(batch, posterior.probabilities([asked[i] for i in batch])):
             ents = () if pipe.overwrite else docs[i].ents
             preset = {(ent.start, ent.end, ent.label_) for ent in ents}
             found[i] = [1.0 if span in preset else p for span, p in zip(asked[i], of_doc)]
     return found
+
+
+def alternatives(
+    pipe: CRFEntityRecognizer, docs: Iterable[Doc], spans: Iterable[Iterable[Span]]
+) -> list[list[list[Alternative]]]:
+    """Compute for each span of each doc what it could be: each label, or no entity at all.
+
+    The rest, up to 1, is the probability of entities with other boundaries.
+
+    Args:
+        docs: The docs before this component has annotated them.
+        spans: The spans of each doc, without preset entities; see `span_posteriors`.
+
+    Returns:
+        For each span, its alternatives, the most probable first.
+
+    Raises:
+        InputError: If entities may overlap, and as `span_posteriors`.
+    """
+    if pipe.overlap:
+        raise InputError(
+            f"[{pipe.name}] The entities of this component may overlap, so a span can have several "
+            "labels. Use span_posteriors."
+        )
+    docs, labels = list(docs), pipe.enabled_labels
+    asked = [_offsets(pipe, doc, of_doc) for doc, of_doc in zip(docs, spans, strict=True)]
+    found: list[list[list[Alternative]]] = [[] for _ in docs]
+    for batch, posterior in _posteriors(pipe, docs, asked):
+        assert isinstance(posterior, Posterior)
+        labeled = [[(*span[:2], label) for span in asked[i] for label in labels] for i in batch]
+        of_labels = posterior.probabilities(labeled)
+        outside = posterior.outside_probabilities([asked[i] for i in batch])
+        for i, p, p_outside in zip(batch, of_labels, outside):
+            rows = np.reshape(p, (-1, len(labels))).tolist()
+            found[i] = [
+                sorted(
+                    map(Alternative, (*labels, None), (*row, out)),
+                    key=lambda each: -each.confidence,
+                )
+                for row, out in zip(rows, p_outside)
+            ]
+    return found
+
+
+def _posteriors(
+    pipe: CRFEntityRecognizer, docs: Sequence[Doc], asked: Sequence[Sequence[SpanOffsets]]
+) -> Iterator[tuple[list[int], EntityPosterior]]:
+    """Yield the posterior of batches of docs that have spans, with the numbers of these docs."""
+    left = sorted((i for i, of_doc in enumerate(asked) if of_doc), key=lambda i: -len(docs[i]))
+    while left:
+        size = min(BATCH_SIZE, max(1, PADDED_TOKENS // len(docs[left[0]])))
+        batch, left = left[:size], left[size:]
+        yield batch, pipe.posterior([docs[i] for i in batch])
 
 
 def _offsets(pipe: CRFEntityRecognizer, doc: Doc, spans: Iterable[Span]) -> list[SpanOffsets]:

@@ -114,10 +114,7 @@ def test_find_sources_lists_pipes_and_broken_links_as_ignored(folder: Path) -> N
 @pytest.mark.parametrize(
     "inputs, expected",
     [
-        (
-            ["in/none.txt"],
-            "in/none.txt: expected a file, a folder or a glob, got a name that does not exist",
-        ),
+        (["in/none.txt"], r"in/none.txt does not exist\. Correct the name"),
         (["in/a/deep/read.me"], "in/a/deep/read.me: expected files whose names end with .txt, "),
         (["in/*.none"], r"in/\*.none: expected files whose names end with .* got 0 others"),
         (["in/a/deep/*.me"], r"in/a/deep/\*.me: expected files .* got 1 others"),

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from spacy_crf_ner.annotate import Settings, WorkerError, annotate
 from spacy_crf_ner.cli import app
 
-COMMAND = [sys.executable, "-m", "spacy_crf_ner", "annotate"]
+COMMAND = [sys.executable, "-m", "spacy_crf_ner", "predict"]
 PATIENCE = 900  # seconds, until a process that hangs is given up; the machine may be busy
 pytestmark = [
     pytest.mark.slow,
@@ -99,7 +99,7 @@ def records(output):
 
 def start(model, corpus, output, *options, prepare=lambda: None, **popen):
     """Start the command; its process calls `prepare` first."""
-    arguments = [model, str(corpus), str(output), "--workers", "2", *options]
+    arguments = [model, str(corpus), "--output", str(output), "--workers", "2", *options]
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -366,22 +366,22 @@ def test_annotate_broken_model_raises_with_reason(model, corpus, tmp_path) -> No
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["nowhere", "{corpus}", "{out}"], "nowhere"),
-        (["{model}", "nothing.jsonl", "{out}"], "nothing.jsonl"),
-        (["{model}", "{corpus}", "{out}", "--text-column", "body"], "--text-column"),
-        (["{model}", "{corpus}", "{out}", "--format", "xml"], "jsonl, parquet, spacy"),
-        (["{model}", "{corpus}", "{out}", "--engine", "hadoop"], "local, ray"),
-        (["{model}", "{corpus}", "{out}", "--gpu-id", "one"], "--gpu-id"),
-        (["{model}", "{corpus}", "{out}", "--batch-size", "big"], "--batch-size"),
-        (["{model}", "{corpus}", "{out}", "--resume", "--restart"], "Choose one"),
+        (["nowhere", "{corpus}", "-o", "{out}"], "nowhere"),
+        (["{model}", "nothing.jsonl", "-o", "{out}"], "nothing.jsonl"),
+        (["{model}", "{corpus}", "-o", "{out}", "--text-column", "body"], "--text-column"),
+        (["{model}", "{corpus}", "-o", "{out}", "--format", "xml"], "jsonl, parquet, spacy"),
+        (["{model}", "{corpus}", "-o", "{out}", "--engine", "hadoop"], "local, ray"),
+        (["{model}", "{corpus}", "-o", "{out}", "--gpu-id", "one"], "--gpu-id"),
+        (["{model}", "{corpus}", "-o", "{out}", "--batch-size", "big"], "--batch-size"),
+        (["{model}", "{corpus}", "-o", "{out}", "--resume", "--restart"], "Choose one"),
     ],
 )
-def test_annotate_command_invalid_arguments_print_one_line_error(
+def test_predict_command_invalid_arguments_print_one_line_error(
     arguments, message, model, corpus, tmp_path
 ) -> None:
     names = {"model": model, "corpus": corpus, "out": tmp_path / "out"}
     arguments = [argument.format(**names) for argument in arguments]
-    result = CliRunner().invoke(app, ["annotate", *arguments])
+    result = CliRunner().invoke(app, ["predict", *arguments])
     assert result.exit_code == 1
     assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1

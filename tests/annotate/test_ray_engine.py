@@ -275,8 +275,8 @@ def test_annotate_on_ray_without_ray_raises_with_install_command(monkeypatch):
 @pytest.mark.parametrize(
     "inputs, expected",
     [
-        (["file://{}/none"], "a name that does not exist"),
-        (["file://{}/*.txt"], "a name that does not exist.*globs are only for local paths"),
+        (["file://{}/none"], "none does not exist"),
+        (["file://{}/*.txt"], "txt does not exist.*globs are only for local paths"),
         (["file://{}/empty"], "whose names end with"),
         (["file://{}/a.txt", "file://{}/a.txt"], "every file once"),
         (["file://{}/a.txt", "{}/a.txt"], "every file once"),

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 import spacy
@@ -153,53 +152,6 @@ def test_convert_of_gmb_prints_nothing_to_stderr(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "dev.spacy").exists()
 
 
-def test_predict_prints_entities_with_labels_and_confidences(
-    trained: Language, tmp_path: Path
-) -> None:
-    trained.to_disk(tmp_path)
-    texts = ["Tim Cook visited Hanoi.", "Nothing in [bold]brackets[/bold] :cat:"]
-    result = runner.invoke(app, ["predict", str(tmp_path), *texts])
-    assert result.exit_code == 0
-    first = next(line for line in result.output.splitlines() if "Tim Cook visited" in line)
-    confidence = f"{trained(texts[0]).ents[0]._.confidence:.3f}"
-    cells = [cell.strip() for cell in first.split("│")[1:5]]
-    assert cells == [texts[0], "Tim Cook", "PERSON", confidence]
-    assert texts[1] in result.output
-
-
-def test_predict_without_confidences_prints_entities(tmp_path: Path) -> None:
-    nlp = spacy.blank("en")
-    nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Hanoi"}])
-    nlp.to_disk(tmp_path)
-    result = runner.invoke(app, ["predict", str(tmp_path), "Hanoi"])
-    assert result.exit_code == 0
-    (row,) = (line for line in result.output.splitlines() if "GPE" in line)
-    assert [cell.strip() for cell in row.split("│")[1:4]] == ["Hanoi", "Hanoi", "GPE"]
-
-
-@Language.component("fails_on_boom")
-def fails_on_boom(doc: Doc) -> Doc:
-    if "boom" in doc.text:
-        raise ValueError("boom")
-    return doc
-
-
-def test_predict_reports_text_dropped_by_error_handler(
-    trained: Language, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nlp = spacy.blank("en")
-    nlp.add_pipe("fails_on_boom")
-    nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Hanoi"}])
-    nlp.set_error_handler(ignore_error)
-    monkeypatch.setattr("spacy_crf_ner.pipeline.load.load", lambda *arguments: nlp)
-    result = runner.invoke(app, ["predict", "model", "boom in Hanoi", "in Hanoi"])
-    assert result.exit_code == 1
-    rows = [[c.strip() for c in line.split("│")[1:3]] for line in result.output.splitlines()]
-    assert ["in Hanoi", "Hanoi"] in rows
-    assert ["boom in Hanoi", "Hanoi"] not in rows
-    assert "1 of 2 texts" in result.output and "'boom in Hanoi'" in result.output
-
-
 def test_visualize_writes_a_page(trained: Language, tmp_path: Path) -> None:
     trained.to_disk(tmp_path / "model")
     gold = trained("Tim Cook visited Hanoi.")
@@ -267,25 +219,6 @@ def test_commands_missing_pipeline_print_error(command: str, tmp_path: Path) -> 
     result = runner.invoke(app, [command, missing, *rest])
     assert result.exit_code == 1
     assert missing in result.output and "Traceback" not in result.output
-
-
-def test_predict_missing_gpu_prints_error(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("spacy_crf_ner.ml.hardware.gpu_problems", lambda: ["CuPy is missing."])
-    result = runner.invoke(app, ["predict", str(tmp_path), "text", "--gpu-id", "0"])
-    assert (result.exit_code, result.exception.__class__) == (1, SystemExit)
-    assert (
-        "Error: expected a GPU with the number 0, got none that can be used. CuPy" in result.output
-    )
-    assert "CuPy is missing." in runner.invoke(app, ["info"]).output
-
-
-def test_predict_unloadable_pipeline_prints_error(trained: Language, tmp_path: Path) -> None:
-    trained.to_disk(tmp_path)
-    config = tmp_path / "config.cfg"
-    config.write_text(config.read_text("utf-8").replace("BiLSTMCRF.v1", "Unknown.v9"), "utf-8")
-    result = runner.invoke(app, ["predict", str(tmp_path), "text"])
-    assert (result.exit_code, result.exception.__class__) == (1, SystemExit)
-    assert f"Error: {tmp_path}: expected a pipeline that spaCy can load" in result.output
 
 
 @pytest.mark.parametrize("command", ["visualize", "calibrate", "report"])
@@ -375,7 +308,7 @@ def test_train_distributed_of_config_that_is_not_utf8_prints_error(tmp_path: Pat
         (["check", "c.spacy", "--transformer", "some"], "--transformer: expected --config too"),
         (["init-config", "-", "--transformer", ""], "--transformer: expected a local folder"),
         (
-            ["annotate", "m", "c.txt", "out", "--batch-size", "1,2"],
+            ["predict", "m", "c.txt", "--batch-size", "1,2"],
             "--batch-size: expected one number",
         ),
     ],

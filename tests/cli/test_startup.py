@@ -3,11 +3,9 @@
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import pytest
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from spacy_crf_ner import active_learning, data
 from spacy_crf_ner.cli import app, startup
@@ -100,19 +98,3 @@ def test_convert_and_check_import_neither_torch_nor_transformers(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Tim Cook" in (tmp_path / "a.txt").read_text() and "10" in done.stdout
-
-
-@pytest.mark.parametrize("text", ["here.txt", ".", "-"])
-def test_predict_refuses_a_path_in_place_of_a_text(tmp_path, monkeypatch, text):
-    monkeypatch.chdir(tmp_path)
-    Path("here.txt").write_text("Tim Cook visited Hanoi.")
-    result = CliRunner().invoke(app, ["predict", "model", "Tim Cook.", text])
-    assert result.exit_code == 1
-    assert f"Error: {text}: " in result.output and "spacy-crf-ner annotate" in result.output
-
-
-@pytest.mark.parametrize("text", ["", " ", "there.txt", "x" * 5000, "a\0b"])
-def test_predict_takes_what_is_no_path_as_a_text(tmp_path, monkeypatch, text):
-    monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["predict", "no-model", text])
-    assert "no-model" in result.output  # the next thing that is missing

@@ -420,8 +420,8 @@ def test_commands_apply_dtype_option(ready: Ready, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("Tim Cook visited Hanoi.\n", encoding="utf-8")
     shards = []
     for name, extra in (("plain", []), ("fast", ["--dtype", "bf16"])):
-        arguments = [str(tmp_path / "model"), str(tmp_path / "in.txt"), str(tmp_path / name)]
-        done = run(cli.app, ["annotate", *arguments, "--workers", "1", *extra])
+        arguments = [str(tmp_path / "model"), str(tmp_path / "in.txt"), "-o", str(tmp_path / name)]
+        done = run(cli.app, ["predict", *arguments, "--workers", "1", *extra])
         assert done.exit_code == 0, done.output
         (shard,) = (tmp_path / name).glob("part-*.jsonl")
         (record,) = srsly.read_jsonl(shard)

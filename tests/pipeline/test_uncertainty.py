@@ -55,6 +55,43 @@ def test_entropy_of_overlapping_entities_equals_sum_over_chains() -> None:
     assert {span for span, _ in found[0].entities} == {(0, 1, "LOC"), (0, 1, "ORG")}
 
 
+def test_alternatives_are_sums_over_all_labelings(trained) -> None:
+    pipe, docs = recognizer_of(trained), [trained.make_doc(text) for text in ("", "Tim", "an Ada")]
+    spans = [[doc[i : i + 1] for i in range(len(doc))] for doc in docs]
+    for of_doc in spans:
+        for span in of_doc:
+            span.label_ = pipe.labels[0]
+    for doc, of_doc, found in zip(docs, spans, pipe.alternatives(docs, spans), strict=True):
+        labelings = pipe.nbest([doc], 10**4)[0]
+        for span, alternatives in zip(of_doc, found, strict=True):
+            p = [confidence for _, confidence in alternatives]
+            assert p == sorted(p, reverse=True)
+            assert {label for label, _ in alternatives} == {*pipe.labels, None}
+            for label, confidence in alternatives:
+                expected = sum(
+                    labeling.probability
+                    for labeling in labelings
+                    if (
+                        label is None
+                        and all(
+                            ent[-1].i < span.start or ent[0].i > span.start for ent in labeling.ents
+                        )
+                    )
+                    or any(
+                        (ent.start, ent.end, ent.label_) == (span.start, span.end, label)
+                        for ent in labeling.ents
+                    )
+                )
+                assert confidence == pytest.approx(expected, abs=1e-6)
+
+
+def test_alternatives_of_overlapping_entities_raise() -> None:
+    nlp = make_overlapping()
+    doc = nlp.make_doc(TEXT)
+    with pytest.raises(InputError, match=r"\[crf_ner\] The entities of this component may overlap"):
+        recognizer_of(nlp).alternatives([doc], [[]])
+
+
 def test_span_posteriors_with_spans_of_another_text_raises(trained) -> None:
     pipe, doc = recognizer_of(trained), trained.make_doc("Tim Cook saw Apple")
     label = pipe.labels[0]

@@ -1,0 +1,159 @@
+"""Print the entities of texts and files, as a table or as JSON lines."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from colorsys import hsv_to_rgb
+from itertools import islice, zip_longest
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.style import Style
+from rich.table import Column, Table
+from rich.text import Text
+
+from .console import note, print_table, table_console
+
+if TYPE_CHECKING:
+    from ..annotate import Settings
+
+Document = tuple[str, list[dict[str, Any]]]  # a text, and its entities as JSON has them
+
+PRINTED_TOGETHER = 256  # documents
+BAR = 8  # columns of the terminal for a confidence of 1
+OTHER_COLUMNS = BAR + 26  # confidence, decision and spaces; the text has half of what is left
+MOST_LINES = 10  # of a text, if its entities take no more
+SHOWN = 0.01  # lowest confidence of an alternative in the table
+NOTHING = "nothing"  # in place of the label that a span without an entity lacks
+
+
+def print_predictions(
+    model: str,
+    inputs: list[str],
+    settings: "Settings",
+    gpu_id: int,
+    as_json: bool,
+    accept: float,
+    alternatives: bool,
+) -> int:
+    """Print the entities of inputs, a shard at a time.
+
+    Args:
+        model: A pipeline.
+        inputs: See `cut_inputs`.
+        settings: How documents are read and annotated.
+        gpu_id: A GPU, or -1 for the CPU.
+        as_json: Print JSON lines, also on a terminal.
+        accept: The lowest confidence of an entity that the table accepts.
+        alternatives: Also print what else the entities could be.
+
+    Returns:
+        The number of documents that are left out, and named on stderr.
+    """
+    from ..annotate.entities import component_with_alternatives
+    from ..annotate.inputs import cut_inputs
+    from ..annotate.settings import check_settings
+    from ..annotate.shards import annotate_rows
+    from ..annotate.writers import json_line
+    from ..pipeline.load import load
+    from ..pipeline.lookup import calibrations
+
+    check_settings(settings)
+    shards, ignored = cut_inputs(inputs, settings, typer.get_binary_stream("stdin"))
+    nlp = load(model, gpu_id, settings.dtype)
+    component = component_with_alternatives(nlp) if alternatives else None
+    documents = failed = 0
+
+    def annotated() -> Iterator[dict[str, Any]]:
+        nonlocal documents, failed
+        for shard in shards:
+            for _, row, _ in annotate_rows(nlp, shard, settings, component=component):
+                yield row
+            report = shard.report()
+            documents, failed = documents + report.documents, failed + len(report.errors)
+            for item in shard.items:
+                if item.reason:
+                    typer.echo(f"{item.place}: {item.reason}", err=True)
+
+    if as_json or not table_console().is_terminal:
+        for row in annotated():
+            typer.echo(json_line(row), nl=False)
+    else:
+        _print_tables(((row[settings.text_column], row["entities"]) for row in annotated()), accept)
+    for line in calibrations(nlp):
+        note(line)
+    if ignored:
+        note(f"Not read: {len(ignored):,} files of other kinds, such as {ignored[0]}")
+    if failed:
+        typer.echo(f"Left out: {failed:,} of {documents:,} documents, see above.", err=True)
+    return failed
+
+
+def _print_tables(documents: Iterator[Document], accept: float) -> None:
+    """Print the entities of documents, and how many are accepted."""
+    console = table_console()
+    entities = accepted = 0
+    while some := [*islice(documents, PRINTED_TOGETHER)]:
+        print_table(_entity_table(some, accept, console))
+        confidences = [each["confidence"] for _, found in some for each in found]
+        entities += len(confidences)
+        accepted += sum(_is_accepted(p, accept) for p in confidences)
+    typer.echo(f"{entities:,} {'entity' if entities == 1 else 'entities'}; {accepted:,} to accept")
+
+
+def _entity_table(documents: Iterable[Document], accept: float, console: Console) -> Table:
+    """Make a table of documents, with the entities beside the lines of each text."""
+    table = Table(
+        Column("Text", no_wrap=True),
+        "Entity",
+        "Label",
+        Column("Confidence", no_wrap=True),
+        Column("Decision", no_wrap=True),
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    width = max(20, (console.width - OTHER_COLUMNS) // 2)
+    for text, entities in documents:
+        rows = [row for entity in entities for row in _rows(text, entity, accept, console)]
+        lines = [*Text(text).wrap(console, width, overflow="fold")]
+        shown = max(len(rows), MOST_LINES)
+        if len(lines) > shown:
+            lines[shown:] = [Text("...")]
+        for line, row in zip_longest(lines, rows or [("none",)], fillvalue=()):
+            table.add_row(line or "", *row)
+        table.add_section()
+    return table
+
+
+def _rows(
+    text: str, entity: Mapping[str, Any], accept: float, console: Console
+) -> Iterator[tuple[str | Text, ...]]:
+    """Yield the cells of an entity, and of what else it could be."""
+    label, p = entity["label"], entity["confidence"]
+    name = text[entity["start"] : entity["end"]]
+    if p is None:
+        yield name, label
+        return
+    decision = "accept" if _is_accepted(p, accept) else "ask a person"
+    yield name, label, _bar(p, console), Text(decision, _color(p))
+    for each in entity.get("alternatives") or ():
+        if each["label"] != label and each["confidence"] >= SHOWN:
+            yield "", each["label"] or NOTHING, _bar(each["confidence"], console)
+
+
+def _is_accepted(p: float | None, accept: float) -> bool:
+    return p is not None and p >= accept
+
+
+def _bar(p: float, console: Console) -> Text:
+    """Draw a confidence as a number and a bar."""
+    whole, half = ("-", "") if console.options.ascii_only else ("━", "╸")
+    halves = round(2 * BAR * p)
+    return Text.assemble(f"{p:.3f} ", (whole * (halves // 2) + half * (halves % 2), _color(p)))
+
+
+def _color(p: float) -> Style:
+    """Return the color of a confidence: red for 0, yellow for 0.5, green for 1."""
+    red, green, blue = (round(255 * part) for part in hsv_to_rgb(p / 3, 0.8, 0.8))
+    return Style(color=f"rgb({red},{green},{blue})")
