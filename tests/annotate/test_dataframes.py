@@ -13,7 +13,7 @@ from spacy.tokens import Doc
 from spacy.util import ignore_error
 
 from pipelines import SENTENCES
-from spacy_crf_ner.annotate import annotate_frames, chunking, runner
+from spacy_crf_ner.annotate import Settings, annotate_frames, chunking, runner
 from spacy_crf_ner.input_error import InputError
 
 TEXTS = [text for text, _ in SENTENCES] + ["Ada Lovelace Byron left Paris, Texas, for Hanoi. " * 9]
@@ -291,6 +291,21 @@ def test_annotate_frames_docs_keep_confidences(trained) -> None:
     expected = [ent["confidence"] for ent in annotated["entities"][0]]
     assert len(expected) == 2
     assert [ent._.confidence for ent in doc.ents] == expected
+
+
+@pytest.mark.parametrize("size", [100_000, 60])
+def test_annotate_texts_alternatives_are_of_the_chunk_of_each_entity(trained, size) -> None:
+    text = "Tim Cook visited Hanoi. Apple hired Ada Lovelace Byron. " * 5
+    doc = trained.make_doc(text)
+    texts = [text, doc.to_bytes(), "", "nothing"]
+    annotated = runner.annotate_texts(
+        trained, texts, Settings(max_characters=size), component="crf_ner"
+    )
+    assert annotated[0].entities == annotated[1].entities and len(annotated[0].entities) == 20
+    for entity in annotated[0].entities:
+        p = {each["label"]: each["confidence"] for each in entity["alternatives"]}
+        assert p[entity["label"]] == pytest.approx(entity["confidence"], abs=1e-5)
+        assert {*p} == {*trained.get_pipe("crf_ner").labels, None}
 
 
 def test_annotate_frames_docs_token_over_chunk_size_sets_document_error() -> None:

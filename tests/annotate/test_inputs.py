@@ -1,11 +1,14 @@
 """`find_sources` returns each file of a corpus once and in order, and lists the ignored ones."""
 
 import os
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 from spacy_crf_ner.annotate.files import Sources, find_sources, locate
+from spacy_crf_ner.annotate.inputs import cut_inputs
+from spacy_crf_ner.annotate.settings import Settings
 from spacy_crf_ner.input_error import InputError
 
 
@@ -177,3 +180,13 @@ def test_find_sources_non_utf8_name_raises(tmp_path: Path) -> None:
         find_sources([tmp_path], locate(os.devnull))
     with pytest.raises(InputError, match="name of an input: expected UTF-8"):
         find_sources([os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")], locate(os.devnull))
+
+
+def test_cut_inputs_reads_the_standard_input_in_parts() -> None:
+    stream = BytesIO(b"".join(b"line %d\n" % i for i in range(100)))
+    cut, ignored = cut_inputs(["-"], Settings(shard_size=10), stream)
+    assert stream.tell() == 0 and not ignored
+    first = next(cut)
+    assert [item.place for item in first.items] == [f"-:{i}" for i in range(1, 11)]
+    assert stream.tell() == len(b"line 0\n" * 10)
+    assert sum(len(shard.items) for shard in cut) == 90

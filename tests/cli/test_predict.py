@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 from overlapping import LEARNED, TEXT, make_overlapping
 from spacy_crf_ner.annotate import Settings, annotate
 from spacy_crf_ner.cli import app, predictions
+from spacy_crf_ner.extras import PACKAGES
 
 runner = CliRunner()
 TEXTS = [
@@ -143,6 +144,15 @@ def test_file_without_the_column_of_texts_is_an_error(trained: Language) -> None
     result = predict(trained, "a.jsonl")
     assert result.exit_code == 1 and "Set --text-column" in result.stderr
     assert printed(predict(trained, "a.jsonl", "--text-column", "body"))[0]["entities"]
+
+
+def test_files_alone_need_an_extra(trained: Language, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("a.txt").write_text("Hanoi")
+    for package in PACKAGES["annotate"]:
+        monkeypatch.setitem(sys.modules, package, None)
+    assert len(printed(predict(trained, "Hanoi", "-", stdin="Hanoi\n"))) == 2
+    result = predict(trained, "a.txt")
+    assert result.exit_code == 1 and 'pip install "spacy-crf-ner[annotate]"' in result.stderr
 
 
 # Documents that fail
