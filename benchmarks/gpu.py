@@ -239,7 +239,7 @@ def launched(function: Callable[[], Any]) -> Line:
 def scores(start: Start, corpus: Path, transformer: str, sizes: Sizes) -> Iterator[Line]:
     """F1 on dev after the same number of words, by the words of a batch and the learning rate.
 
-    It chooses what `init-config --gpu` writes.
+    It chooses what `init --gpu` writes.
     """
     if torch.cuda.is_available():
         spacy.require_gpu(0)

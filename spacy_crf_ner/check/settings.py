@@ -71,7 +71,7 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     except ValueError as error:
         raise InputError(
             f"{path}: expected a config of spaCy, got another file: "
-            f"{' '.join(str(error).split())} Create one with spacy-crf-ner init-config."
+            f"{' '.join(str(error).split())} Create one with spacy-crf-ner init."
         ) from error
     given = config.get("components", {}).items()
     components = {name: _sourced(each, name) for name, each in given if isinstance(each, dict)}

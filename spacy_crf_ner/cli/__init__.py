@@ -23,7 +23,7 @@ from .distill import distill
 from .explain import explain
 from .export import export
 from .info import info
-from .init_config import init_config
+from .init import init
 from .monitor import monitor
 from .predict import predict
 from .redact import redact
@@ -36,7 +36,7 @@ from .visualize import visualize
 # In the order of the help.
 PANELS = {
     "Data": (convert, check, combine),
-    "Train": (init_config, train_distributed, distill),
+    "Train": (init, train_distributed, distill),
     "Evaluate": (report, visualize, calibrate, monitor, explain),
     "Annotate": (suggest, review),
     "Predict": (predict, redact, export, info),

@@ -31,7 +31,7 @@ def load_student(config: str | Path) -> Language:
         known = sorted(each.name for each in bundled_config("cnn.cfg").parent.glob("*.cfg"))
         raise InputError(
             f"--config: expected a file, or one of {known}, got {str(config)!r}. Write one with "
-            "spacy-crf-ner init-config."
+            "spacy-crf-ner init."
         )
     given = read_config(path)
     if sourced := [*get_sourced_components(given)]:

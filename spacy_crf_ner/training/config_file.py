@@ -22,7 +22,7 @@ def read_config(path: Path, overrides: dict[str, Any] = EMPTY) -> Config:
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path}: expected a config of spaCy, got a file that is not UTF-8. Create one with "
-            "spacy-crf-ner init-config."
+            "spacy-crf-ner init."
         ) from error
 
 

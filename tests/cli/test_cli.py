@@ -306,7 +306,7 @@ def test_train_distributed_of_config_that_is_not_utf8_prints_error(tmp_path: Pat
         (["convert", "c.txt", "out", "--labels", "GPE,P\udcff"], "labels: expected UTF-8, got 'P"),
         (["convert", "c.spacy", "out", "--spans-key", "s\udcff"], "spans_key: expected UTF-8, got"),
         (["check", "c.spacy", "--transformer", "some"], "--transformer: expected --config too"),
-        (["init-config", "-", "--transformer", ""], "--transformer: expected a local folder"),
+        (["init", "-", "--transformer", ""], "--transformer: expected a local folder"),
         (
             ["predict", "m", "c.txt", "--batch-size", "1,2"],
             "--batch-size: expected one number",

@@ -38,7 +38,7 @@ def test_option_shows_the_choices_of_the_function(command, option, choices):
     [
         ("convert", "format", data.FORMATS),
         ("convert", "syllables", data.SYLLABLES),
-        ("init-config", "optimize", PURPOSES),
+        ("init", "optimize", PURPOSES),
     ],
 )
 def test_help_of_an_option_names_the_choices_of_the_function(command, option, choices):

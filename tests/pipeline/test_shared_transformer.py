@@ -334,7 +334,7 @@ def test_shared_differs_from_one_of_its_own_in_the_transformer_alone(
     tiny_transformer: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "config.cfg"
-    options = ["init-config", str(path), "--transformer", tiny_transformer, "--shared"]
+    options = ["init", str(path), "--transformer", tiny_transformer, "--shared"]
     assert CliRunner().invoke(app, options).exit_code == 0
     config = load_config(path)
     fill_config(tmp_path / "filled.cfg", path, silent=True)
@@ -354,7 +354,7 @@ def test_shared_differs_from_one_of_its_own_in_the_transformer_alone(
 def test_shared_without_a_transformer_raises() -> None:
     with pytest.raises(InputError, match="expected a transformer, got 'cnn'"):
         init_config("en", "cnn", shared=True)
-    result = CliRunner().invoke(app, ["init-config", "-", "--shared"])
+    result = CliRunner().invoke(app, ["init", "-", "--shared"])
     assert result.exit_code == 1 and "Add --transformer" in result.output
 
 

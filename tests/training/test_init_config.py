@@ -127,7 +127,7 @@ def test_init_config_takes_the_transformer_that_spacy_recommends(lang: str, name
     config = init_config(lang, "transformer")
     assert config["paths"]["transformer"] == name
     assert config["training"]["optimizer"]["learn_rate"]["initial_rate"] == 5e-5
-    shown = runner.invoke(app, ["init-config", "-", "--lang", lang, "--transformer", "auto"])
+    shown = runner.invoke(app, ["init", "-", "--lang", lang, "--transformer", "auto"])
     assert f'transformer = "{name}"' in shown.output
 
 
@@ -317,8 +317,8 @@ def written(config: Config, folder: Path) -> Path:
     return folder / "written.cfg"
 
 
-def test_init_config_for_a_corpus_says_its_steps(tmp_path: Path) -> None:
-    command = ["init-config", str(tmp_path / "config.cfg"), "--corpus", str(tmp_path)]
+def test_init_for_a_corpus_says_its_steps(tmp_path: Path) -> None:
+    command = ["init", str(tmp_path / "config.cfg"), "--corpus", str(tmp_path)]
     result = runner.invoke(app, command)
     assert result.exit_code == 1 and "expected train.spacy and dev.spacy" in result.output
     assert not (tmp_path / "config.cfg").exists()
@@ -327,40 +327,40 @@ def test_init_config_for_a_corpus_says_its_steps(tmp_path: Path) -> None:
     assert "Training: 2,160 steps, 3.0 epochs of " in said
     assert "warm-up of 108 steps, an evaluation every 216" in said
     assert load_config(tmp_path / "config.cfg")["training"]["max_steps"] == 2160
-    printed = runner.invoke(app, ["init-config", "-", "--corpus", str(tmp_path)])
+    printed = runner.invoke(app, ["init", "-", "--corpus", str(tmp_path)])
     assert "Training: 2,160 steps" in printed.stderr and "max_steps = 2160" in printed.stdout
 
 
 # The command
 
 
-def test_init_config_command_writes_config_of_function(tmp_path: Path) -> None:
+def test_init_command_writes_config_of_function(tmp_path: Path) -> None:
     out = tmp_path / "folder" / "config.cfg"
     options = ["--lang", "de", "--char", "--optimize", "accuracy"]
-    result = runner.invoke(app, ["init-config", str(out), *options])
+    result = runner.invoke(app, ["init", str(out), *options])
     assert result.exit_code == 0, result.output
     assert f"Config: {out}" in result.output.replace("\n", "")
     expected = init_config("de", "char", optimize="accuracy")
     assert load_config(out) == expected
-    printed = runner.invoke(app, ["init-config", "-", *options])
+    printed = runner.invoke(app, ["init", "-", *options])
     assert printed.output.strip() == out.read_text("utf-8").strip()
-    over = runner.invoke(app, ["init-config", "-", "--transformer", "a/b", "--gpu"]).output
+    over = runner.invoke(app, ["init", "-", "--transformer", "a/b", "--gpu"]).output
     assert 'transformer = "a/b"' in over and 'gpu_allocator = "pytorch"' in over
 
 
-def test_init_config_command_replaces_file_only_with_force(tmp_path: Path) -> None:
+def test_init_command_replaces_file_only_with_force(tmp_path: Path) -> None:
     out = tmp_path / "config.cfg"
     out.write_text("mine")
-    result = runner.invoke(app, ["init-config", str(out)])
+    result = runner.invoke(app, ["init", str(out)])
     assert result.exit_code == 1
     assert "expected a new file, got an existing one" in result.output
     assert out.read_text() == "mine"
-    assert runner.invoke(app, ["init-config", str(out), "--force"]).exit_code == 0
+    assert runner.invoke(app, ["init", str(out), "--force"]).exit_code == 0
     assert load_config(out) == init_config("en", "cnn")
 
 
-def test_init_config_command_with_two_layers_prints_one_line(tmp_path: Path) -> None:
-    command = ["init-config", str(tmp_path / "config.cfg"), "--cnn", "--char"]
+def test_init_command_with_two_layers_prints_one_line(tmp_path: Path) -> None:
+    command = ["init", str(tmp_path / "config.cfg"), "--cnn", "--char"]
     result = runner.invoke(app, command)
     assert result.exit_code == 1
     says = "expected one of --transformer, --cnn and --char, got more"
@@ -413,7 +413,7 @@ def test_init_config_for_overlapping_entities_trains_and_adds_label(tmp_path: Pa
         "components.ner.model.tok2vec.embed_size": 500,
     }
     config = tmp_path / "config.cfg"
-    shown = runner.invoke(app, ["init-config", str(config), "--overlapping", "2"])
+    shown = runner.invoke(app, ["init", str(config), "--overlapping", "2"])
     assert shown.exit_code == 0, shown.output
     train(config, tmp_path / "old", overrides=overrides)
     before = spacy.load(tmp_path / "old/model-best")

@@ -1,4 +1,4 @@
-"""The command `init-config`."""
+"""The command `init`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,7 @@ from ..input_error import InputError
 from .options import Lang
 
 
-def init_config(
+def init(
     out: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="Config file to write; - prints it.")
     ],
@@ -75,7 +75,7 @@ def init_config(
 
     \b
     Example:
-      spacy-crf-ner init-config config.cfg --lang en --cnn --optimize accuracy
+      spacy-crf-ner init config.cfg --lang en --cnn --optimize accuracy
       spacy train config.cfg --paths.train train.spacy --paths.dev dev.spacy
     """
     from ..training import init_config as configs
