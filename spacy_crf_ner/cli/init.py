@@ -103,11 +103,7 @@ def init(
     )
     fitted = None if corpus is None else configs.fit_to_corpus(config, corpus)
     if fitted is not None:
-        typer.echo(
-            f"Training: {fitted.steps:,} steps, {fitted.epochs:.1f} epochs of {corpus}; warm-up of "
-            f"{fitted.warmup_steps} steps, an evaluation every {fitted.eval_frequency}",
-            err=printed,
-        )
+        typer.echo(f"Training: {fitted}", err=printed)
     if printed:
         typer.echo(config.to_str())
         return

@@ -12,9 +12,8 @@ from ..input_error import InputError
 from ..pipeline.distill_targets import Teacher
 from ..pipeline.lookup import recognizer
 from ..training.calibration import without_calibration
-from ..training.config_file import read_config
+from ..training.config_file import find_config, read_config
 from ..training.distill_corpus import READER
-from ..training.init_config import bundled_config
 
 COPY = "spacy.copy_from_base_model.v1"
 
@@ -26,14 +25,7 @@ def load_student(config: str | Path) -> Language:
     for a sourced component, for a tokenizer that is changed in `[initialize]`, and for a training
     that ends after some epochs, or never.
     """
-    path = Path(config) if Path(config).is_file() else bundled_config(str(config))
-    if not path.is_file():
-        known = sorted(each.name for each in bundled_config("cnn.cfg").parent.glob("*.cfg"))
-        raise InputError(
-            f"--config: expected a file, or one of {known}, got {str(config)!r}. Write one with "
-            "spacy-crf-ner init."
-        )
-    given = read_config(path)
+    given = read_config(find_config(config))
     if sourced := [*get_sourced_components(given)]:
         raise InputError(
             f"{config}: expected components with a factory, got {sourced} with a source, whose "

@@ -23,6 +23,12 @@ class TrainingSteps(NamedTuple):
     warmup_steps: int
     eval_frequency: int
 
+    def __str__(self) -> str:
+        return (
+            f"{self.steps:,} steps, {self.epochs:.1f} epochs; warm-up of {self.warmup_steps} "
+            f"steps, an evaluation every {self.eval_frequency}"
+        )
+
 
 def training_steps(batches: int, steps: int) -> TrainingSteps:
     """Fit the steps of a config to a corpus of B batches: as many, within what its epochs allow."""
@@ -31,6 +37,12 @@ def training_steps(batches: int, steps: int) -> TrainingSteps:
     fitted = EVALUATIONS * every
     warm_up = max(LEAST_WARM_UP, round(WARM_UP * fitted))
     return TrainingSteps(fitted, fitted / batches, warm_up, every)
+
+
+def given_steps(batches: int, steps: int) -> TrainingSteps:
+    """Return what depends on a given number of steps, for a corpus of B batches."""
+    warm_up = min(max(LEAST_WARM_UP, round(WARM_UP * steps)), steps // 2)
+    return TrainingSteps(steps, steps / batches, warm_up, max(1, steps // EVALUATIONS))
 
 
 def count_batches(batcher: Mapping[str, Any], lengths: Iterable[int]) -> int:

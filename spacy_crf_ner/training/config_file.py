@@ -1,29 +1,111 @@
-"""Read a config for `spacy train`."""
+"""Find a config for training, read it, and change it."""
 
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from spacy.util import SimpleFrozenDict, dot_to_object, load_config
-from thinc.api import Config
+from spacy.language import DEFAULT_CONFIG
+from spacy.util import dict_to_dot, dot_to_object, load_config
+from thinc.api import Config, ConfigValidationError
 
 from ..input_error import InputError
 
-EMPTY: dict[str, Any] = SimpleFrozenDict()
+SHIPPED = Path(__file__).parents[1] / "configs"
+# Sections of which spaCy ignores settings that it does not know.
+UNCHECKED = ("paths", "system", "nlp", "training", "initialize")
 
 
-def read_config(path: Path, overrides: dict[str, Any] = EMPTY) -> Config:
-    """Read a config, not interpolated, with other values for some settings.
+def bundled_config(name: str) -> Path:
+    """Return the path of a config that comes with the package, as "cnn" or "cnn.cfg"."""
+    return SHIPPED / f"{name.removesuffix('.cfg')}.cfg"
+
+
+def find_config(name: str | Path) -> Path:
+    """Find a config: a file, or one that comes with the package; InputError for neither."""
+    found = Path(name) if Path(name).is_file() else bundled_config(str(name))
+    if found.is_file():
+        return found
+    shipped = sorted(each.stem for each in SHIPPED.glob("*.cfg"))
+    raise InputError(
+        f"There is no config {str(name)!r}.{did_you_mean(str(name), shipped)} Name a file, which "
+        f"spacy-crf-ner init writes, or one of {', '.join(shipped)}."
+    )
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question with the known name that is most like another one; "" for none."""
+    return "".join(f" Did you mean {each}?" for each in get_close_matches(name, known, 1))
+
+
+def read_config(path: Path) -> Config:
+    """Read a config, not interpolated.
 
     Raises InputError for a file that is not UTF-8, and spaCy's ConfigValidationError for a file
-    that is no config, or lacks a section of the overrides.
+    that is no config.
     """
     try:
-        return load_config(path, overrides, interpolate=False)
+        return load_config(path, interpolate=False)
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path}: expected a config of spaCy, got a file that is not UTF-8. Create one with "
             "spacy-crf-ner init."
         ) from error
+
+
+def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
+    """Return a config with other values for some settings, by dotted names.
+
+    Raises InputError for a setting that neither the config nor spaCy has.
+    """
+    for name in overrides:
+        section, _, setting = name.rpartition(".")
+        block, default = (get_dotted(each, section) for each in (config, DEFAULT_CONFIG))
+        is_section = isinstance(block, dict)
+        if not is_section or (section in UNCHECKED and setting not in {**block, **default}):
+            hint = did_you_mean(name, dict_to_dot(config))
+            raise InputError(f"There is no setting {name} in the config.{hint}")
+    return Config().from_str(config.to_str(), interpolate=False, overrides=dict(overrides))
+
+
+def set_corpora(config: Config, paths: Mapping[str, Path]) -> None:
+    """Let the corpora "train" and "dev" of a config be .spacy files.
+
+    Raises InputError for a corpus whose reader has no path.
+    """
+    for part, path in paths.items():
+        name, block = reader_block(config, part)
+        if "path" not in block:
+            raise InputError(
+                f"[{name}] expected a reader with a path, such as spacy.Corpus.v1, got "
+                f"{block.get('@readers')}. Use a config with such a reader."
+            )
+        text = str(path).replace("$", "$$")  # no variable
+        if block["path"] != f"${{paths.{part}}}":
+            block["path"] = text
+        if part in config.get("paths", {}):
+            config["paths"][part] = text
+
+
+@contextmanager
+def errors_of_spacy(config: str) -> Iterator[None]:
+    """Raise InputError, in one line, for what spaCy cannot use in a config, by its name.
+
+    Such errors have a code, as [E002], or are those of its validation. Others are not changed.
+    """
+    try:
+        yield
+    except ConfigValidationError as error:
+        found = [f"{' -> '.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors or ()]
+        reason = "; ".join(found) or " ".join(str(error).split())
+        raise InputError(f"The config {config} cannot be used. {error.title}: {reason}.") from error
+    except Exception as error:
+        if not re.match(r"\[E\d+\]", str(error)):
+            raise
+        reason = " ".join(str(error).split("\n\n")[0].split())  # without a list of all names
+        raise InputError(f"The config {config} cannot be used. {reason}") from error
 
 
 def reader_block(config: Config, part: str) -> tuple[str, dict[str, Any]]:

@@ -20,7 +20,7 @@ from ..input_error import InputError
 from ..pipeline.lookup import recognizer, recognizer_name, recognizer_names
 from ..pipeline.settings import copy_settings
 from .calibration import without_calibration
-from .config_file import reader_block
+from .config_file import reader_block, set_corpora
 from .distill_corpus import READER as DISTILL
 from .labeled_corpora import READER as LABELLED
 from .rehearsal import CALLBACK as REHEARSAL
@@ -165,19 +165,11 @@ def with_corpora(config: Config, folder: Path) -> Config:
     if (own["training"].get("before_update") or {}).get("@callbacks") == REHEARSAL:
         own["training"]["before_update"] = None
     for part in ("train", "dev"):
-        path = str(folder / f"{part}.spacy")
-        name, block = reader_block(own, part)
+        _, block = reader_block(own, part)
         # Scores of teachers are of other docs; labels are stored with these docs.
         if block.get("@readers") in (DISTILL, LABELLED):
             block.clear()
-            block.update({"@readers": "spacy.Corpus.v1", "path": path})
+            block.update({"@readers": "spacy.Corpus.v1", "path": None})
             own["training"]["max_epochs"] = max(own["training"]["max_epochs"], 0)  # no stream
-        if "path" not in block:
-            raise InputError(
-                f"[{name}] expected a reader with a path, such as spacy.Corpus.v1, got "
-                f"{block.get('@readers')}. Use a pipeline that was trained with such a config."
-            )
-        block["path"] = path
-        if part in own.get("paths", {}):
-            own["paths"][part] = path
+    set_corpora(own, {part: folder / f"{part}.spacy" for part in ("train", "dev")})
     return own

@@ -17,7 +17,8 @@ from thinc.api import Config
 
 from ..docbin import read_docbin
 from ..input_error import InputError
-from ..pipeline.training_steps import TrainingSteps, count_batches, training_steps
+from ..pipeline.training_steps import TrainingSteps, count_batches, given_steps, training_steps
+from .config_file import bundled_config, set_corpora
 
 TOK2VECS = ("transformer", "cnn", "char")
 PURPOSES = ("efficiency", "accuracy")
@@ -76,11 +77,6 @@ VECTORS = {
     "cnn": "components.ner.model.tok2vec.pretrained_vectors",
     "char": "components.ner.model.tok2vec.*.words.static_vectors",
 }
-
-
-def bundled_config(name: str) -> Path:
-    """Find a config that comes with the package."""
-    return Path(__file__).parents[1] / "configs" / name
 
 
 def init_config(
@@ -146,7 +142,7 @@ def init_config(
         settings.update(LONGER | ACCURACY[tok2vec])
     if max_nesting:
         settings.update(OVERLAPPING | {"components.ner.max_nesting": max_nesting})
-    config = load_config(bundled_config(f"{tok2vec}.cfg"), overrides=settings)
+    config = load_config(bundled_config(tok2vec), overrides=settings)
     if shared:
         _share_transformer(config, _width(config["paths"]["transformer"]))
     if gpu:
@@ -164,31 +160,47 @@ def init_config(
 
 
 def fit_to_corpus(config: Config, corpus: Path) -> TrainingSteps:
-    """Set the paths of a corpus in a config, and steps, warm-up and evaluations for its size.
+    """Set the paths of a corpus in a shipped config, and steps for its size; see `fit_steps`.
 
     Raises InputError for a folder without train.spacy and dev.spacy, and for broken or empty files.
     """
-    lengths: dict[str, list[int]] = {}
-    for part in ("train", "dev"):
-        path = corpus / f"{part}.spacy"
-        config["paths"][part] = str(path).replace("$", "$$")
+    paths = {part: corpus / f"{part}.spacy" for part in ("train", "dev")}
+    for path in paths.values():
         if not path.exists():
             raise InputError(
                 f"{corpus}: expected train.spacy and dev.spacy, got no {path.name}. Convert the "
                 "corpus with spacy-crf-ner convert."
             )
-        lengths[part] = [len(doc) for doc in read_docbin(path, Vocab())[1]]
-        if not any(lengths[part]):
-            raise InputError(f"{path}: expected docs with tokens, got none. Convert the corpus.")
+    _doc_lengths(paths["dev"])
+    set_corpora(config, paths)
+    return fit_steps(config, paths["train"])
+
+
+def fit_steps(config: Config, train: Path, steps: int | None = None) -> TrainingSteps:
+    """Set the steps of a shipped config, and with them warm-up and evaluations.
+
+    They are for the size of a corpus, a .spacy file, or the given ones. Raises InputError for a
+    broken or empty file.
+    """
     training = config["training"]
-    batches = count_batches(training["batcher"], lengths["train"])
-    fitted = training_steps(batches, training["max_steps"])
+    batches = count_batches(training["batcher"], _doc_lengths(train))
+    if steps is None:
+        fitted = training_steps(batches, training["max_steps"])
+    else:
+        fitted = given_steps(batches, steps)
     training["max_steps"] = fitted.steps
     training["eval_frequency"] = fitted.eval_frequency
     training["patience"] = 0  # the rate falls to 0 over all steps
     rates = training["optimizer"]["learn_rate"]
     rates["total_steps"], rates["warmup_steps"] = fitted.steps, fitted.warmup_steps
     return fitted
+
+
+def _doc_lengths(path: Path) -> list[int]:
+    lengths = [len(doc) for doc in read_docbin(path, Vocab())[1]]
+    if not any(lengths):
+        raise InputError(f"{path}: expected docs with tokens, got none. Convert the corpus.")
+    return lengths
 
 
 def _share_transformer(config: Config, width: int) -> None:

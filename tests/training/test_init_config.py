@@ -24,12 +24,12 @@ from pipelines import make_examples
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.training.add_labels import add_labels
+from spacy_crf_ner.training.config_file import bundled_config
 from spacy_crf_ner.training.init_config import (
     ACCURACY,
     MINILM,
     PURPOSES,
     TOK2VECS,
-    bundled_config,
     fit_to_corpus,
     init_config,
 )
@@ -324,7 +324,7 @@ def test_init_for_a_corpus_says_its_steps(tmp_path: Path) -> None:
     assert not (tmp_path / "config.cfg").exists()
     corpus_of(tmp_path, 30_720, 20)  # 120 times 6 batches
     said = " ".join(runner.invoke(app, command).output.split())
-    assert "Training: 2,160 steps, 3.0 epochs of " in said
+    assert "Training: 2,160 steps, 3.0 epochs; " in said
     assert "warm-up of 108 steps, an evaluation every 216" in said
     assert load_config(tmp_path / "config.cfg")["training"]["max_steps"] == 2160
     printed = runner.invoke(app, ["init", "-", "--corpus", str(tmp_path)])
