@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .evaluation.guarantees import guarantees
     from .pipeline.accelerate import accelerate
+    from .trainer.run import train
 
 __version__ = "0.1.0"
-__all__ = ["accelerate", "guarantees"]
+__all__ = ["accelerate", "guarantees", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +24,12 @@ def __getattr__(name: str) -> Any:
         from .evaluation.guarantees import guarantees
 
         return guarantees
+    if name == "train":
+        from .extras import check_versions, required
+
+        check_versions("train")
+        with required("train"):
+            from .trainer.run import train
+
+        return train
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 
 from .input_error import InputError
 
@@ -40,6 +40,26 @@ def require(extra: str) -> None:
     with required(extra):
         for package in sorted(PACKAGES[extra]):
             import_module(package)
+
+
+def check_versions(extra: str) -> None:
+    """Raise InputError for an installed package in a version that this one, with an extra, refuses.
+
+    pip prints a warning when it installs such a version.
+    """
+    from packaging.requirements import Requirement
+
+    with suppress(PackageNotFoundError):  # without metadata, as in a frozen application
+        for requirement in map(Requirement, requires("spacy-crf-ner") or ()):
+            name, needed = requirement.name, requirement.specifier
+            if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+                continue
+            installed = versions([name])[name]
+            if installed is not None and not needed.contains(installed, prereleases=True):
+                raise InputError(
+                    f"{name} {installed} is installed, but spacy-crf-ner needs {name}{needed}. "
+                    f'Install it: pip install "{name}{needed}".'
+                )
 
 
 def versions(packages: Iterable[str]) -> dict[str, str | None]:

@@ -512,13 +512,13 @@ def test_distributed_processes_keep_equal_weights(gpu, tiny_transformer, tmp_pat
 
     config.to_disk(tmp_path / "config.cfg")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += ["-m", "spacy_crf_ner", "train-distributed", str(tmp_path / "config.cfg"), "--gpu"]
-    command += ["--code", str(tmp_path / "record.py"), "--output", str(tmp_path / "two")]
+    command += ["-m", "spacy_crf_ner", "train", "-", str(tmp_path / "two")]
+    command += ["--config", str(tmp_path / "config.cfg"), "--code", str(tmp_path / "record.py")]
     subprocess.run(command, check=True, timeout=300)
     import_file("record", tmp_path / "record.py")
     T["batcher"]["size"] *= 2
     for T["max_steps"], resume in ((1, False), (3, True)):
-        train(config, tmp_path / "one", gpu=True, resume=resume)
+        train(config, tmp_path / "one", gpu_id=0, resume=resume)
     for i in (0, 1, 3):  # before step 2, it has not resumed yet
         ranks = [torch.load(tmp_path / f"{rank}-{i}.pt") for rank in ("0", "1", "one")]
         assert_close(ranks[0], ranks[1], 0.0)

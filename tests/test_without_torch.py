@@ -67,7 +67,6 @@ def test_info_shows_what_is_not_installed(folder: Path) -> None:
     assert 'pip install "spacy-crf-ner[train]"' in " ".join(result.output.split())
 
 
-def test_train_distributed_names_the_extra(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.cfg").touch()
-    result = CliRunner().invoke(app, ["train-distributed", str(tmp_path / "a.cfg")])
+def test_train_names_the_extra(folder: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["train", "corpus", str(tmp_path / "out")])
     assert result.exit_code == 1 and 'pip install "spacy-crf-ner[train]"' in result.output

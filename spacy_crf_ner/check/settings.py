@@ -104,10 +104,7 @@ def _transformer_tokenizer(model: dict[str, Any], name: str | None) -> Tokenizer
     name = name or str(model["name"])
     given = model.get("tokenizer_config", {}), model.get("transformer_config", {})
     check_no_code(given, f"The config of the transformer {name!r}")
-    try:
-        return load_tokenizer(name, *given)[1]
-    except InputError as error:
-        raise InputError(f"{error} Here, by --transformer.") from error
+    return load_tokenizer(name, *given)[1]
 
 
 def _tokenizer(block: dict[str, Any]) -> Callable[[str], Doc] | None:

@@ -4,7 +4,7 @@ Importing it is quick: a command imports spaCy, which takes seconds, when it run
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import TextIOWrapper
 from typing import Annotated, Any
 
@@ -30,13 +30,13 @@ from .redact import redact
 from .report import report
 from .review import review
 from .suggest import suggest
-from .train_distributed import train_distributed
+from .train import train
 from .visualize import visualize
 
 # In the order of the help.
-PANELS = {
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Data": (convert, check, combine),
-    "Train": (init, train_distributed, distill),
+    "Train": (init, train, distill),
     "Evaluate": (report, visualize, calibrate, monitor, explain),
     "Annotate": (suggest, review),
     "Predict": (predict, redact, export, info),
@@ -135,7 +135,7 @@ def commands(
 
 for panel, functions in PANELS.items():
     for function in functions:
-        settings = CONFIG_OVERRIDES if function is train_distributed else None
+        settings = CONFIG_OVERRIDES if function is train else None
         app.command(rich_help_panel=panel, context_settings=settings)(function)
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Column, Table
 
-from ..atomic import atomic_write, check_new_folder
+from ..atomic import check_new_folder
 from ..input_error import InputError
 from . import options
 from .console import plain_warnings, print_table, right
@@ -137,7 +137,7 @@ def calibrate(
     from ..annotate.sample import read_sample
     from ..annotate.settings import Settings
     from ..evaluation.calibration import calibrate as fit
-    from ..evaluation.guarantees import fitted_settings, restore_fitted
+    from ..evaluation.guarantees import save_fitted
     from ..evaluation.targets import Targets
     from ..pipeline.calibration import calibration_of
     from ..pipeline.load import load
@@ -181,14 +181,7 @@ def calibrate(
             targets=targets,
             folds=of_folds,
         )
-    fitted = recognizer(nlp, component)
-    # Load the pipeline again, to save it without the words of the corpus and settings for speed.
-    nlp = load(model)
-    pipe = recognizer(nlp, component)
-    restore_fitted(pipe, fitted_settings(fitted))
-    pipe.cfg["guarantees"] = fitted.cfg["guarantees"]
-    with atomic_write(target) as folder:
-        nlp.to_disk(folder)
+    pipe = recognizer(save_fitted(model, nlp, target), component)
     _print_measures(result, f_beta)
     typer.echo(calibration_of(pipe))
     if f_beta is not None:

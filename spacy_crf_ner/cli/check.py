@@ -38,7 +38,8 @@ def check(
         Path,
         typer.Argument(
             metavar="TRAIN",
-            help="Training corpus: a .spacy file, a folder, any format of `convert`.",
+            help="Training corpus: a .spacy file, a folder, any format of `convert`. A folder with "
+            "train and dev is both, unless DEV is given.",
         ),
     ],
     dev: Annotated[
@@ -47,7 +48,10 @@ def check(
             metavar="DEV", help="Development corpus, compared with the training corpus."
         ),
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="Config that you will train with.")] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(help="Config that you will train with: a file, or the name of a shipped one."),
+    ] = None,
     transformer: Annotated[
         str | None,
         typer.Option(help="Local folder or hub name, instead of the one in the config."),
@@ -76,7 +80,7 @@ def check(
 
     \b
     Examples:
-      spacy-crf-ner check corpus/train.spacy corpus/dev.spacy --config my.cfg
+      spacy-crf-ner check corpus --config transformer
       spacy-crf-ner check nested/train.spacy nested/dev.spacy --spans-key sc
     """
     import srsly
@@ -90,7 +94,11 @@ def check(
     if transformer is not None and config is None:
         raise InputError("--transformer: expected --config too, which says how it reads docs.")
     if config is not None:
-        settings = checking.read_settings(config, transformer)
+        from ..training.config_file import find_config
+
+        settings = checking.read_settings(find_config(config), transformer)
+    if dev is None and (found := data.find_parts(train)):
+        train, dev = found["train"], found["dev"]
     if spans_key is not None:
         settings = settings._replace(spans_key=spans_key)
     nlp = data.blank_pipeline(lang or settings.lang)

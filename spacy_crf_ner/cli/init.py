@@ -1,5 +1,6 @@
 """The command `init`."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from ..atomic import atomic_write
 from ..input_error import InputError
+from .console import note
 from .options import Lang
 
 
@@ -54,7 +56,7 @@ def init(
     ] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Write a complete config for `spacy train`.
+    """Write a complete config for `train`, and for `spacy train`.
 
     The options change a shipped config as follows:
 
@@ -76,7 +78,7 @@ def init(
     \b
     Example:
       spacy-crf-ner init config.cfg --lang en --cnn --optimize accuracy
-      spacy train config.cfg --paths.train train.spacy --paths.dev dev.spacy
+      spacy-crf-ner train corpus training --config config.cfg
     """
     from ..training import init_config as configs
 
@@ -110,3 +112,5 @@ def init(
     with atomic_write(out) as unfinished:
         config.to_disk(unfinished)
     typer.echo(f"Config: {out}")
+    read = "CORPUS" if corpus is None else shlex.quote(str(corpus))
+    note(f"Next: spacy-crf-ner train {read} training --config {shlex.quote(str(out))}")

@@ -2,7 +2,7 @@
 
 from .combination import combine
 from .conversion import ConvertOptions, blank_pipeline, convert, read_gold
-from .files import SPLITS
+from .files import SPLITS, find_parts
 from .format_detection import FORMATS, detect_format
 from .hugging_face import download
 from .inline import read_inline
@@ -27,6 +27,7 @@ __all__ = [
     "describe_kind",
     "detect_format",
     "download",
+    "find_parts",
     "read_gold",
     "read_inline",
 ]

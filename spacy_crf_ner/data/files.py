@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ..docbin import SUFFIX
+from ..input_error import CorpusError
 from .brat import is_brat
 from .hugging_face import STATE
 from .repair_log import error
@@ -58,6 +60,20 @@ def find_files(sources: Sequence[Path], as_one: bool = False) -> tuple[Files, li
                 got = " and ".join(map(str, files)) or "none"
                 raise error(where, f"one file for {name}", got, fix)
     return {name: parts[name] for name in PARTS if name in parts}, ignored
+
+
+def find_parts(corpus: Path) -> dict[str, Path]:
+    """Find the files of train and dev in a folder, and of test: .spacy files before others.
+
+    Returns nothing for a corpus without train or dev, or with several files for one of them.
+    """
+    found = {part: corpus / f"{part}{SUFFIX}" for part in SPLITS}
+    found = {part: path for part, path in found.items() if path.exists()}
+    if corpus.is_dir() and not found.keys() >= {"train", "dev"}:
+        with suppress(CorpusError):  # of a folder with other files
+            files, _ = find_files([corpus])
+            found = {part: paths[0] for part, paths in files.items() if len(paths) == 1}
+    return found if found.keys() >= {"train", "dev"} else {}
 
 
 def _is_folder(path: Path) -> bool:

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from spacy.language import Language
-from spacy.util import get_sourced_components, load_model_from_config, registry
+from spacy.util import get_sourced_components, load_model_from_config
 from thinc.api import Config
 
 from ..input_error import InputError
 from ..pipeline.distill_targets import Teacher
 from ..pipeline.lookup import recognizer
 from ..training.calibration import without_calibration
-from ..training.config_file import find_config, read_config
+from ..training.config_file import find_config, given_labels, read_config
 from ..training.distill_corpus import READER
 
 COPY = "spacy.copy_from_base_model.v1"
@@ -59,13 +59,6 @@ def check_teachers(nlp: Language, teachers: Sequence[Teacher], names: Sequence[s
     labels = given_labels(nlp) or teachers[0].labels
     for teacher, name in zip(teachers, names):
         teacher.check_tag_spec(labels, ner.overlap, ner.max_nesting, name)
-
-
-def given_labels(nlp: Language) -> tuple[str, ...]:
-    """Return the labels that the config of the student has in `[initialize]`, if there are any."""
-    settings = nlp.config.interpolate()["initialize"]["components"].get(recognizer(nlp).name, {})
-    labels: Any = settings.get("labels") or []
-    return tuple(registry.resolve({"labels": labels})["labels"])
 
 
 def student_config(

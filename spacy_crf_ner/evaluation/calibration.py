@@ -109,6 +109,47 @@ def calibrate(
     return {**fitted, "guarantees": rows}
 
 
+def calibrate_on_folds(
+    nlp: Language,
+    folds: Iterable[tuple[Language, Iterable[Example]]],
+    name: str | None = None,
+) -> dict[str, Any]:
+    """Calibrate a component on what pipelines with the same settings predict for held-out examples.
+
+    Args:
+        folds: Pipelines, each with the examples that it was not trained on.
+        name: The component in all pipelines; None for the only one.
+
+    Returns:
+        The `reliability` of the pooled predictions, "before" and "after"; and the "scores" of
+        spaCy's scorer.
+
+    Raises:
+        InputError: If no example has an entity, for examples that cannot be learned, and if scipy
+            is not installed.
+    """
+    require("calibrate")
+    pipe = recognizer(nlp, name)
+    scored = [each for trained, held in folds for each in _score(trained, pipe.name, held)]
+    before = _pooled(pipe, scored)
+    pipe.fit_temperature((), scored)
+    pipe.fit_platt_scaling((), scored)
+    after = _pooled(pipe, scored)
+    measured = (collect_entities(examples, pipe.entities_key) for examples in (before, after))
+    scores = pipe.score(after)
+    return {**dict(zip(("before", "after"), map(reliability, measured))), "scores": scores}
+
+
+def _pooled(pipe: "CRFEntityRecognizer", scored: Iterable[Scored]) -> list[Example]:
+    """Annotate examples by what the pipelines of their folds have computed for them."""
+    found: list[Example] = []
+    for batch in scored:
+        with computed_once(pipe) as computed:
+            computed.add([eg.predicted for eg in batch.examples], batch.potentials)
+            found += annotated(pipe, batch.examples)
+    return found
+
+
 def _fit(
     pipe: "CRFEntityRecognizer",
     examples: Sequence[Example],

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,19 @@ from spacy.language import Language
 from spacy.pipeline import Sentencizer
 from thinc.api import Model
 
+from ..atomic import atomic_write
 from ..input_error import InputError
 from ..ml.digest import weights_digest
 from ..pipeline.checks import check_own_key
 from ..pipeline.crf_ner import CRFEntityRecognizer
-from ..pipeline.lookup import model_layers, read_components, recognizer, recognizer_name
+from ..pipeline.load import load
+from ..pipeline.lookup import (
+    model_layers,
+    read_components,
+    recognizer,
+    recognizer_name,
+    recognizer_names,
+)
 from ..pipeline.settings import CALIBRATION, FITS, SETTINGS, current_settings
 
 # The settings that one kind of guarantee sets or depends on. All others matter to each of them.
@@ -124,6 +133,22 @@ def restore_fitted(pipe: CRFEntityRecognizer, values: Mapping[str, Any]) -> None
     """Give a component the values that `fitted_settings` returned, of it or of its copy."""
     for name, value in values.items():
         setattr(pipe, name, value)
+
+
+def save_fitted(model: str | Path, fitted: Language, target: Path) -> Language:
+    """Save a pipeline with what calibration and guarantees have changed in a loaded copy of it.
+
+    It is loaded again, to be saved without the words of the corpus and settings for speed; returns
+    it. It replaces what is in the folder `target`.
+    """
+    nlp = load(str(model))
+    for name in recognizer_names(nlp):
+        pipe, copy = recognizer(nlp, name), recognizer(fitted, name)
+        restore_fitted(pipe, fitted_settings(copy))
+        pipe.cfg["guarantees"] = copy.cfg["guarantees"]
+    with atomic_write(target) as folder:
+        nlp.to_disk(folder)
+    return nlp
 
 
 @contextmanager

@@ -93,6 +93,22 @@ def gpu_problems() -> list[str]:
     return problems
 
 
+def can_use_gpu() -> bool:
+    """Return whether torch and CuPy can use a GPU with CUDA."""
+    return torch.cuda.is_available() and not gpu_problems()
+
+
+def device_name(gpu_id: int) -> str:
+    """Name a GPU, or the CPU for -1."""
+    if gpu_id < 0:
+        return "CPU"
+    return (
+        f"GPU {gpu_id}, {torch.cuda.get_device_name(gpu_id)}"
+        if torch.cuda.is_available()
+        else "GPU"
+    )
+
+
 def use_gpu(gpu_id: int) -> None:
     """Let spaCy compute on a GPU; raise InputError, with what is missing, if it cannot."""
     problems = gpu_problems()

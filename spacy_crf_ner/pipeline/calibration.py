@@ -125,7 +125,7 @@ def fit_temperature(
     examples = list(examples)
     validate_examples(examples, "CRFEntityRecognizer.fit_temperature")
     annotated = [eg for eg in examples if pipe.encoding.is_annotated(eg)]
-    if not annotated:
+    if not annotated and not more:
         raise InputError(
             f"[{pipe.name}] expected examples with annotated entities, got {len(examples)} "
             f"without: the temperature cannot be fitted. {where_gold_is(pipe.encoding.key)}."

@@ -57,17 +57,20 @@ class ComputedPotentials:
             return compute_potentials(self._pipe, docs)
         new = [*{id(doc): doc for doc in docs if (id(doc), len(doc)) not in self._found}.values()]
         if new:
-            computed = compute_potentials(self._pipe, new)
-            for i, doc in enumerate(new):
-                self._found[id(doc), len(doc)] = doc, computed.select(np.array([i]))
+            self.add(new, compute_potentials(self._pipe, new))
         parts = [self._found[id(doc), len(doc)][1] for doc in docs]
         emissions = np.concatenate([part.emissions for part in parts])
         lengths = np.concatenate([part.lengths for part in parts])
         return parts[0]._replace(emissions=emissions, lengths=lengths)
 
+    def add(self, docs: Sequence[Doc], potentials: Chain) -> None:
+        """Keep the potentials of docs in memory, also those that another pipeline computed."""
+        for i, doc in enumerate(docs):
+            self._found[id(doc), len(doc)] = doc, potentials.select(np.array([i]))
+
 
 @contextmanager
-def computed_once(pipe: CRFEntityRecognizer) -> Iterator[None]:
+def computed_once(pipe: CRFEntityRecognizer) -> Iterator[ComputedPotentials]:
     """Run the network of a component once for each doc, whatever is asked about it.
 
     Neither the docs, except for their entities, nor the weights may change meanwhile.
@@ -75,7 +78,7 @@ def computed_once(pipe: CRFEntityRecognizer) -> Iterator[None]:
     before = pipe.computed
     pipe.computed = before or ComputedPotentials(pipe)
     try:
-        yield
+        yield pipe.computed
     finally:
         pipe.computed = before
 

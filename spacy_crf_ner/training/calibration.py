@@ -63,9 +63,14 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
     return before_to_disk
 
 
+def is_calibrated_when_saved(config: Config) -> bool:
+    """Return whether a config has this callback."""
+    return (config["training"].get("before_to_disk") or {}).get("@callbacks") == CALLBACK
+
+
 def without_calibration(config: Config) -> None:
     """Remove the callback from a config whose dev corpus is not gold, or not held out."""
-    if (config["training"].get("before_to_disk") or {}).get("@callbacks") == CALLBACK:
+    if is_calibrated_when_saved(config):
         config["training"]["before_to_disk"] = None
 
 
@@ -156,6 +161,6 @@ def _fit(
 def _log_entities(name: str, entities: int) -> None:
     message = f"[{name}] Confidences are calibrated on {entities} entities of the dev corpus."
     if entities < FEW:
-        logger.warning(f"{message} {FEW} or more are better: see `calibrate --folds`.")
+        logger.warning(f"{message} {FEW} or more are better: see `train --folds`.")
     else:
         logger.info(message)

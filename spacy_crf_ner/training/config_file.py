@@ -7,11 +7,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from spacy.language import DEFAULT_CONFIG
-from spacy.util import dict_to_dot, dot_to_object, load_config
+from spacy.language import DEFAULT_CONFIG, Language
+from spacy.util import dict_to_dot, dot_to_object, load_config, registry
 from thinc.api import Config, ConfigValidationError
 
 from ..input_error import InputError
+from ..pipeline.lookup import recognizer
 
 SHIPPED = Path(__file__).parents[1] / "configs"
 # Sections of which spaCy ignores settings that it does not know.
@@ -121,6 +122,23 @@ def get_dotted(config: Config, name: str) -> Any:
         return dot_to_object(config, name)
     except KeyError:
         return None
+
+
+def set_steps(config: Config, steps: int) -> None:
+    """Let a training, and the schedule of its learning rate, end after these steps."""
+    training = config["training"]
+    training["max_steps"] = steps
+    training["eval_frequency"] = min(training["eval_frequency"], steps)
+    rates = get_dotted(config, "training.optimizer.learn_rate")
+    if isinstance(rates, dict) and "total_steps" in rates:
+        rates["total_steps"] = steps
+
+
+def given_labels(nlp: Language) -> tuple[str, ...]:
+    """Return the labels that a config has in `[initialize]` for the `crf_ner`, if there are any."""
+    settings = nlp.config.interpolate()["initialize"]["components"].get(recognizer(nlp).name, {})
+    labels: Any = settings.get("labels") or []
+    return tuple(registry.resolve({"labels": labels})["labels"])
 
 
 def check_corpora(config: Config) -> None:

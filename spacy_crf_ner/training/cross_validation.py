@@ -2,7 +2,7 @@
 
 import io
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +16,7 @@ from spacy.training.initialize import init_nlp
 from spacy.training.loop import train
 from thinc.api import Config
 
+from ..docbin import document_of
 from ..input_error import InputError
 from ..pipeline.lookup import recognizer, recognizer_name, recognizer_names
 from ..pipeline.settings import copy_settings
@@ -29,16 +30,16 @@ DEV = 0.1  # the share of the training docs that choose the checkpoint
 
 
 def divide(texts: Sequence[str], folds: int, seed: int = 0) -> list[int]:
-    """Assign each text to a fold at random; equal texts to the same fold.
+    """Assign each text, or name of a document, to a fold at random; equal ones to the same fold.
 
-    Raises InputError if there are fewer different texts than folds, or fewer than 2 folds.
+    Raises InputError if there are fewer different ones than folds, or fewer than 2 folds.
     """
     distinct = sorted(set(texts))
     if len(distinct) < 2:
-        raise InputError(f"folds: expected at least 2 different texts, got {len(distinct)}.")
+        raise InputError(f"folds: expected at least 2 different documents, got {len(distinct)}.")
     if not 2 <= folds <= len(distinct):
         raise InputError(
-            f"folds: expected 2 to {len(distinct)}, the number of different texts, got {folds}."
+            f"folds: expected 2 to {len(distinct)}, the number of different documents, got {folds}."
         )
     random.Random(seed).shuffle(distinct)
     fold_of = {text: i % folds for i, text in enumerate(distinct)}
@@ -81,37 +82,66 @@ def train_folds(
                 f"folds: expected at least 2 docs with tokens to train on, got {len(rest)}. Add "
                 "gold docs."
             )
-        dev = {*random.Random(seed + fold).sample(rest, max(1, round(DEV * len(rest))))}
-        with TemporaryDirectory() as name:
-            folder = Path(name)
-            parts = {
-                folder / f"{part}.spacy": [docs[i] for i in rest if (i in dev) == (part == "dev")]
-                for part in ("train", "dev")
-            }
-            for path, chosen in parts.items():
-                DocBin(docs=chosen, store_user_data=True).to_disk(path)
-            own = with_corpora(config, folder)
-            nlp = init_nlp(own, use_gpu=gpu_id)
-            if source is not None:
-                for each in recognizer_names(nlp):
-                    copy_settings(recognizer(source, each), recognizer(nlp, each))
-            readers = [recognizer(nlp, each) for each in recognizer_names(nlp)]
-            labels = {
-                label
-                for pipe in readers
-                if pipe.incorrect_spans_key == negative_key
-                for label in pipe.labels
-            }
-            for path, chosen in parts.items() if negative_key is not None else ():
-                known = (known_negatives(doc, negative_key, labels) for doc in chosen)
-                DocBin(docs=known, store_user_data=True).to_disk(path)
-            for each in own["training"]["frozen_components"]:
-                pipe: Any = nlp.get_pipe(each)
-                if source is not None and hasattr(pipe, "from_bytes"):
-                    given: Any = source.get_pipe(each)
-                    pipe.from_bytes(given.to_bytes())
-            train(nlp, folder, use_gpu=gpu_id, stdout=io.StringIO())
-            yield spacy.load(folder / "model-best"), held_out
+        dev = _draw_dev(rest, seed + fold)
+        parts = {
+            part: [docs[i] for i in rest if (i in dev) == (part == "dev")]
+            for part in ("train", "dev")
+        }
+        yield _train(config, parts, "model-best", gpu_id, negative_key, source), held_out
+
+
+def train_on_all(nlp: Language, docs: Sequence[Doc], gpu_id: int = -1) -> Language:
+    """Train a pipeline with the settings of another one on all docs, and return its last weights.
+
+    The last steps have the lowest learning rates, and no docs are left to choose a checkpoint.
+    """
+    negative_key = recognizer(nlp).incorrect_spans_key
+    parts = {"train": docs, "dev": [docs[i] for i in sorted(_draw_dev(range(len(docs)), 0))]}
+    config = _with_labels(nlp, recognizer_name(nlp))
+    return _train(config, parts, "model-last", gpu_id, negative_key, nlp)
+
+
+def _draw_dev(numbers: Sequence[int], seed: int) -> set[int]:
+    """Draw the docs for the evaluations."""
+    return {*random.Random(seed).sample(numbers, max(1, round(DEV * len(numbers))))}
+
+
+def _train(
+    config: Config,
+    parts: Mapping[str, Sequence[Doc]],
+    chosen: str,
+    gpu_id: int,
+    negative_key: str | None,
+    source: Language | None,
+) -> Language:
+    """Train a pipeline, and load the best or the last one."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        paths = {part: folder / f"{part}.spacy" for part in parts}
+        for part, path in paths.items():
+            DocBin(docs=parts[part], store_user_data=True).to_disk(path)
+        own = with_corpora(config, folder)
+        nlp = init_nlp(own, use_gpu=gpu_id)
+        if source is not None:
+            for each in recognizer_names(nlp):
+                copy_settings(recognizer(source, each), recognizer(nlp, each))
+        readers = [recognizer(nlp, each) for each in recognizer_names(nlp)]
+        labels = {
+            label
+            for pipe in readers
+            if pipe.incorrect_spans_key == negative_key
+            for label in pipe.labels
+        }
+        for part, path in paths.items() if negative_key is not None else ():
+            known = (known_negatives(doc, negative_key, labels) for doc in parts[part])
+            DocBin(docs=known, store_user_data=True).to_disk(path)
+        for each in own["training"]["frozen_components"]:
+            pipe: Any = nlp.get_pipe(each)
+            if source is not None and hasattr(pipe, "from_bytes"):
+                given: Any = source.get_pipe(each)
+                pipe.from_bytes(given.to_bytes())
+        train(nlp, folder, use_gpu=gpu_id, stdout=io.StringIO())
+        return spacy.load(folder / chosen)
 
 
 def train_held_out(
@@ -119,19 +149,27 @@ def train_held_out(
 ) -> Iterator[tuple[Language, list[Example]]]:
     """Train a pipeline again without each fold of its training docs; yield it with this fold.
 
-    Raises InputError if the pipeline has no such component, or a frozen one; for fewer different
-    texts than folds; and for a config whose corpora have no path.
+    The sentences of a document are in one fold, where the corpus marks documents. Raises InputError
+    if the pipeline has no such component, or a frozen one; for fewer different documents than
+    folds; and for a config whose corpora have no path.
     """
     name = recognizer_name(nlp, name)
     check_not_frozen(nlp, name)
-    pipe = recognizer(nlp, name)
-    config = nlp.config.copy()
-    config["initialize"]["components"][name] = {"labels": [*pipe.labels]}  # one may be in one fold
+    config = _with_labels(nlp, name)
     golds = [eg.reference for eg in examples]
-    fold_of = divide([gold.text for gold in golds], folds)
-    key = pipe.incorrect_spans_key
-    for trained, held_out in train_folds(config, golds, fold_of, gpu_id, 0, key, source=nlp):
-        yield trained, list(Corpus("").make_examples(trained, [golds[i] for i in held_out]))
+    fold_of = divide([document_of(gold) or gold.text for gold in golds], folds)
+    key = recognizer(nlp, name).incorrect_spans_key
+    return (
+        (trained, list(Corpus("").make_examples(trained, [golds[i] for i in held_out])))
+        for trained, held_out in train_folds(config, golds, fold_of, gpu_id, 0, key, source=nlp)
+    )
+
+
+def _with_labels(nlp: Language, name: str) -> Config:
+    """Return the config of a pipeline that names the labels: one of them may be in one fold."""
+    config = nlp.config.copy()
+    config["initialize"]["components"][name] = {"labels": [*recognizer(nlp, name).labels]}
+    return config
 
 
 def check_not_frozen(nlp: Language, name: str) -> None:

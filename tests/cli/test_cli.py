@@ -114,13 +114,6 @@ def test_app_without_command_name_exits_with_2(tmp_path: Path) -> None:
     assert "No such command" in result.output
 
 
-def test_train_distributed_unknown_option_prints_error(tmp_path: Path) -> None:
-    (tmp_path / "config.cfg").write_text("[nlp]\n")
-    command = ["train-distributed", str(tmp_path / "config.cfg"), "--output", str(tmp_path / "out")]
-    result = runner.invoke(app, [*command, "--trails", "3"])
-    assert result.exit_code == 1 and "Error: No such option" in result.output
-
-
 def test_help_is_plain_text() -> None:
     assert "convert" in runner.invoke(app, ["--help"]).output
     output = runner.invoke(app, ["convert", "--help"]).output
@@ -282,20 +275,6 @@ def test_check_output_escapes_characters_missing_in_encoding(
     out, error = (stream.buffer.getvalue() for stream in written.values())  # type: ignore[attr-defined]
     assert not ended.value.code and b"Traceback" not in error, error
     assert rb"\u0110\u1ecba" in out
-
-
-def test_train_distributed_of_config_without_corpora_prints_error(tmp_path: Path) -> None:
-    config = str(ROOT / "configs" / "char.cfg")
-    result = runner.invoke(app, ["train-distributed", config, "-o", str(tmp_path / "out")])
-    assert result.exit_code == 1
-    assert "[corpora.train] path: expected a .spacy file, or a folder of them" in result.output
-    assert not (tmp_path / "out").exists()
-
-
-def test_train_distributed_of_config_that_is_not_utf8_prints_error(tmp_path: Path) -> None:
-    (tmp_path / "config.cfg").write_bytes(b"[paths]\ntrain = \xff\xfe\n")
-    result = runner.invoke(app, ["train-distributed", str(tmp_path / "config.cfg")])
-    assert result.exit_code == 1 and "a file that is not UTF-8" in result.output
 
 
 @pytest.mark.parametrize(

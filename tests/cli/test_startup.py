@@ -53,12 +53,16 @@ def test_default_of_max_loss_is_that_of_the_function(command):
     assert [each.default for each in found.params if each.name == "max_loss"] == [data.MAX_LOSS]
 
 
-def test_default_of_train_distributed_is_that_of_the_function():
+def test_defaults_of_train_are_those_of_the_function():
     pytest.importorskip("torch")
-    from spacy_crf_ner.training.distributed.process_group import TIMEOUT
+    from spacy_crf_ner.trainer.config import Options
 
-    found = get_command(app).get_command(None, "train-distributed")
-    assert [each.default for each in found.params if each.name == "timeout"] == [TIMEOUT]
+    found = {each.name: each.default for each in get_command(app).get_command(None, "train").params}
+    defaults = vars(Options())
+    shared = found.keys() & defaults.keys()
+    assert len(shared) == 8 and {name: found[name] for name in shared} == {
+        name: defaults[name] for name in shared
+    }
 
 
 @pytest.mark.parametrize(

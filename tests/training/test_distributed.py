@@ -49,7 +49,7 @@ from spacy_crf_ner.training.distributed.checkpoint import (
 )
 from spacy_crf_ner.training.distributed.corpus import lockstep, shard
 from spacy_crf_ner.training.distributed.loop import Trainer, train
-from spacy_crf_ner.training.distributed.process_group import ProcessGroup, join
+from spacy_crf_ner.training.distributed.process_group import ProcessGroup, choose_gpu, join
 from spacy_crf_ner.training.distributed.sync import (
     broadcast_weights,
     get_weights,
@@ -131,8 +131,8 @@ class Job:
         block = {"@callbacks": "test.record.v1", "folder": str(folder), **record}
         config["training"]["before_update"] = block
         config.to_disk(folder / "config.cfg")
-        command = ["train-distributed", str(folder / "config.cfg")]
-        command += ["--output", str(self.output), "--code", str(folder / "code.py")]
+        command = ["train", "-", str(self.output), "--config", str(folder / "config.cfg")]
+        command += ["--gpu", "-1", "--code", str(folder / "code.py")]
         if "torchrun" in options:
             self._launch(ranks, command)
         else:
@@ -354,7 +354,7 @@ def test_two_ranks_match_one_process_with_double_batch(straight: Job, one_proces
 
 def test_only_rank_0_evaluates_logs_and_writes(straight: Job) -> None:
     assert [straight.steps(rank)[-1]["evaluated"] for rank in (0, 1)] == [2, 0]
-    assert straight.stdout[0].count("model-last") == 1 and "LOSS" in straight.stdout[0]
+    assert straight.stdout[0].count("model-best") == 1 and "LOSS" in straight.stdout[0]
     assert straight.stdout[1] == ""
     assert {path.name for path in straight.output.iterdir()} == {"model-best", "model-last", STATE}
 
@@ -918,37 +918,54 @@ def test_train_replaces_old_files_in_output_folder(dev: Path, tmp_path: Path) ->
 # The command
 
 
-def test_train_distributed_command_accepts_config_overrides(dev: Path, tmp_path: Path) -> None:
+def test_train_command_accepts_config_overrides(dev: Path, tmp_path: Path) -> None:
     small(dev, dev, {}).to_disk(tmp_path / "config.cfg")
     (tmp_path / "code.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()")
-    command = ["train-distributed", str(tmp_path / "config.cfg"), "-o", str(tmp_path / "out")]
+    command = ["train", "-", str(tmp_path / "out"), "--config", str(tmp_path / "config.cfg")]
     command += ["--training.max_steps", "1", "--code", str(tmp_path / "code.py")]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert torch.load(tmp_path / "out" / STATE)["progress"]["steps"] == 2
     assert (tmp_path / "imported").exists()
-    assert f"Pipeline: {tmp_path / 'out' / 'model-last'}" in result.output
+    assert f"Pipeline: {tmp_path / 'out' / 'model-best'}" in result.output
 
 
 def test_each_process_takes_the_gpu_of_its_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[int] = []
+    usable = [True]
+    monkeypatch.setattr(process_group, "can_use_gpu", lambda: usable[0])
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
-    monkeypatch.setattr(process_group, "use_gpu", taken.append)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    assert join().gpu_id == -1 and not taken
-    assert join(gpu=True).gpu_id == 1 and taken == [1, 1]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert choose_gpu("auto") == 1 and choose_gpu("-1") == choose_gpu(-1) == -1
+    with pytest.raises(InputError, match=r"expected auto or -1, got 0\. Each process of torchrun"):
+        choose_gpu("0")
     monkeypatch.setenv("LOCAL_RANK", "2")
     with pytest.raises(InputError, match="number 2, got a machine with 2"):
-        join(gpu=True)
+        choose_gpu()
     # A launcher shows each process its own GPU alone.
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    assert join(gpu=True).gpu_id == 0
+    assert choose_gpu() == 0
     # Processes of torchrun see the same GPUs.
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "1")
     with pytest.raises(InputError, match="number 1, got a machine with 1"):
-        join(gpu=True)
+        choose_gpu()
+    usable[0] = False
+    assert choose_gpu() == -1
+    # One process alone can use any.
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert choose_gpu("3") == 3
+    with pytest.raises(InputError, match="expected auto, a number, or -1 for the CPU, got cuda"):
+        choose_gpu("cuda")
+
+
+def test_process_joins_with_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(process_group, "use_gpu", taken.append)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert join().gpu_id == -1 and not taken
+    assert join(1).gpu_id == 1 and taken == [1, 1]

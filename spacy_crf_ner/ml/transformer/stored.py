@@ -142,8 +142,8 @@ def _loading(name: str) -> Iterator[dict[str, Any]]:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(
             "transformer: expected a folder, or a name on the hub, of a transformer with weights "
-            f"as safetensors, got {name!r}, which fails with {reason[:300]} Name another one, as "
-            "by --paths.transformer of `spacy train`."
+            f"as safetensors, got {name!r}, which fails with {reason[:300]} Name another one, "
+            "by --transformer."
         ) from error
 
 

@@ -42,7 +42,7 @@ def train(
     config: Config,
     output: str | Path | None = None,
     *,
-    gpu: bool = False,
+    gpu_id: int = -1,
     resume: bool = False,
     timeout: float = TIMEOUT,
 ) -> Path | None:
@@ -55,7 +55,7 @@ def train(
     Args:
         config: A config for `spacy train`, not interpolated.
         output: Folder for model-best and model-last, which are replaced; None to write nothing.
-        gpu: Whether each rank uses a GPU of its own.
+        gpu_id: The GPU of this rank, see `choose_gpu`; -1 for the CPU.
         resume: Continue the training whose state is in the output folder, with the same config.
         timeout: Minutes that a rank waits for another one, which may evaluate or save.
 
@@ -63,11 +63,11 @@ def train(
         The folder model-last; None in ranks other than 0, and without an output folder.
 
     Raises:
-        InputError: For fewer GPUs than processes, for fewer examples than ranks, and if there is
+        InputError: For a GPU that cannot be used, for fewer examples than ranks, and if there is
             nothing to resume from.
         RankError: If another rank ended or hangs.
     """
-    group = join(gpu, timeout)
+    group = join(gpu_id, timeout)
     folder = Path(output) if output is not None and group.rank == 0 else None
     state = group.broadcast(read_state(folder) if resume and group.rank == 0 else None)
     nlp = init_nlp(config, use_gpu=group.gpu_id)

@@ -11,11 +11,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ...input_error import InputError
-from ...ml.hardware import use_gpu
+from ...ml.hardware import can_use_gpu, use_gpu
 
 T = TypeVar("T")
 
 TIMEOUT = 30.0  # minutes
+AUTO = "auto"
 
 
 class RankError(OSError):
@@ -72,33 +73,60 @@ class ProcessGroup:
             raise RankError(message) from error
 
 
-def join(gpu: bool = False, timeout: float = TIMEOUT) -> ProcessGroup:
-    """Join the processes that torchrun started; without torchrun, a group of one.
+def choose_gpu(gpu: str | int = AUTO) -> int:
+    """Return the number of the GPU of this process, -1 for the CPU.
 
-    With `gpu`, each uses the GPU whose number is LOCAL_RANK, which torchrun sets; or the only one,
-    if CUDA_VISIBLE_DEVICES hides the others and LOCAL_WORLD_SIZE is not over 1. Raises InputError
-    if no GPU can be used, or a machine has fewer than processes. The timeout is in minutes.
+    Raises InputError for another word, and for a machine with fewer GPUs than processes.
+
+    Args:
+        gpu: A number, -1 for the CPU, or "auto": a GPU if torch and CuPy can use one. Of several
+            processes, each uses the GPU whose number is LOCAL_RANK, which torchrun sets; or the
+            only one, if CUDA_VISIBLE_DEVICES hides the others and LOCAL_WORLD_SIZE is not over 1.
     """
-    available = torch.cuda.device_count() if gpu else 0
+    if gpu != AUTO:
+        try:
+            number = int(gpu)
+        except ValueError as error:
+            raise InputError(
+                f"gpu: expected auto, a number, or -1 for the CPU, got {gpu}."
+            ) from error
+        if number >= 0 and int(os.environ.get("WORLD_SIZE", 1)) > 1:
+            raise InputError(
+                f"gpu: expected auto or -1, got {gpu}. Each process of torchrun has a GPU of its "
+                "own."
+            )
+        return max(number, -1)
+    if not can_use_gpu():
+        return -1
+    available = torch.cuda.device_count()
     # Slurm, for example, can show each process its own GPU alone, which then has the number 0.
     # Processes of torchrun share what they see, and it sets LOCAL_WORLD_SIZE.
     alone = int(os.environ.get("LOCAL_WORLD_SIZE", 1)) == 1
     shown = alone and available == 1 and "CUDA_VISIBLE_DEVICES" in os.environ
-    gpu_id = -1 if not gpu else 0 if shown else int(os.environ.get("LOCAL_RANK", 0))
-    if gpu_id >= available > 0:
+    number = 0 if shown else int(os.environ.get("LOCAL_RANK", 0))
+    if number >= available:
         raise InputError(
-            f"--gpu: expected a GPU with the number {gpu_id}, got a machine with {available}. "
-            "Start at most one process per GPU (torchrun --nproc-per-node), or omit --gpu."
+            f"gpu: expected a GPU with the number {number}, got a machine with {available}. "
+            "Start at most one process per GPU (torchrun --nproc-per-node), or use the CPU (-1)."
         )
-    if gpu:
+    return number
+
+
+def join(gpu_id: int = -1, timeout: float = TIMEOUT) -> ProcessGroup:
+    """Join the processes that torchrun started; without torchrun, a group of one.
+
+    Raises InputError if the GPU cannot be used; -1 is the CPU. The timeout is in minutes.
+    """
+    if gpu_id >= 0:
         use_gpu(gpu_id)
-        torch.cuda.set_device(gpu_id)
+        if torch.cuda.is_available():  # else it is that of a Mac
+            torch.cuda.set_device(gpu_id)
     size = int(os.environ.get("WORLD_SIZE", 1))
     if size == 1:
         return ProcessGroup(gpu_id=gpu_id)
     dist.init_process_group(
-        "nccl" if gpu else "gloo",
+        "gloo" if gpu_id < 0 else "nccl",
         timeout=timedelta(minutes=timeout),
-        device_id=torch.device("cuda", gpu_id) if gpu else None,
+        device_id=None if gpu_id < 0 else torch.device("cuda", gpu_id),
     )
     return ProcessGroup(dist.get_rank(), size, gpu_id)
