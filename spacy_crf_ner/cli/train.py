@@ -98,9 +98,9 @@ def train(
       spacy-crf-ner train few.jsonl training --config cnn --folds 5
       torchrun --nproc-per-node 4 -m spacy_crf_ner train corpus training
     """
-    overrides = _read_overrides(context)
     if corpus.startswith("--"):
         raise InputError(f"{corpus} is in place of CORPUS. Write CORPUS and OUTPUT first.")
+    overrides = _read_overrides(context)
     check_versions("train")
     from spacy.util import import_file
 

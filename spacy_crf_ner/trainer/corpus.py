@@ -1,5 +1,6 @@
 """The parts of a corpus as .spacy files: found, converted, or written from docs."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -64,9 +65,11 @@ def convert_corpus(corpus: Path, folder: Path, lang: str, key: str | None, folds
     split = Split((1.0,)) if folds and not found else Split()
     try:
         convert(corpus, folder, ConvertOptions(split=split), nlp=blank_pipeline(lang), log=log)
-    except CorpusError as error:
+    except InputError as error:
+        if not re.search(r" --(?!help)", str(error)):
+            raise
         raise CorpusError(
-            f"{error} To set options, convert the corpus first: spacy-crf-ner convert {corpus}."
+            f"{error} These are options of convert: spacy-crf-ner convert {corpus} FOLDER."
         ) from error
     made = {part: folder / f"{part}{SUFFIX}" for part in SPLITS}
     dev, test = (made[part] if made[part].exists() else None for part in ("dev", "test"))
@@ -137,5 +140,5 @@ def check_parts(parts: Parts, settings: CheckSettings, advice: str | None) -> st
     number, them = (
         ("1 warning", "it") if len(warnings) == 1 else (f"{len(warnings)} warnings", "them")
     )
-    found = f"{advice} shows {them}" if advice else " ".join(each.found for each in warnings)
-    return f"Check of the corpus: {number}: {found}"
+    found = f"To see {them}: {advice}" if advice else " ".join(each.found for each in warnings)
+    return f"Check of the corpus: {number}. {found}"

@@ -214,8 +214,8 @@ def _with_steps(config: Config, train: Path | None, options: Options, say: OnMes
         set_steps(config, options.steps)
     config = with_overrides(config, options.overrides)
     if not (options.is_shipped and train is not None):
-        steps = config["training"]["max_steps"]
-        say(f"Training: max_steps = {steps}, as the config {options.config} and options say")
+        how = f"as {options.config} says" if steps is None else "as given"
+        say(f"Training: max_steps = {config['training']['max_steps']}, {how}")
     return config
 
 

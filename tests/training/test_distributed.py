@@ -901,7 +901,7 @@ def test_restore_into_pipeline_with_other_shapes_raises(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_given", [False, True])
 def test_train_resume_without_state_file_raises(is_given: bool, dev: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=rf"a file {STATE} in the --output folder, got none"):
+    with pytest.raises(InputError, match=rf"a file {STATE} in the output folder, got none"):
         train(small(dev, dev, {}), str(tmp_path) if is_given else None, resume=True)
 
 

@@ -143,7 +143,7 @@ def _loading(name: str) -> Iterator[dict[str, Any]]:
         raise InputError(
             "transformer: expected a folder, or a name on the hub, of a transformer with weights "
             f"as safetensors, got {name!r}, which fails with {reason[:300]} Name another one, "
-            "by --transformer."
+            "by --transformer, or choose a config without one, as cnn."
         ) from error
 
 

@@ -53,7 +53,7 @@ def read_state(output: Path | None) -> dict[str, Any]:
     """Read the file of `save_state`; raise InputError if there is none."""
     if output is None or not (output / STATE).is_file():
         raise InputError(
-            f"--resume: expected a file {STATE} in the --output folder, got none in {output}. Give "
+            f"--resume: expected a file {STATE} in the output folder, got none in {output}. Give "
             "the folder of the training to continue. To start from the weights of a pipeline, use "
             "[components.ner] source."
         )

@@ -1,0 +1,164 @@
+"""Training on all docs of a small corpus: scores and calibration are those of folds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spacy
+from spacy.language import Language
+from spacy.scorer import Scorer
+from spacy.tokens import Doc
+from spacy.training import Corpus, Example
+from spacy.util import load_config
+
+from helpers import LEARNED
+from pipelines import ents, make_examples, small
+from pipelines import train as fit
+from spacy_crf_ner.docbin import DOCUMENT, META
+from spacy_crf_ner.evaluation.calibration import calibrate_on_folds, reliability
+from spacy_crf_ner.evaluation.matching import collect_entities
+from spacy_crf_ner.pipeline.lookup import recognizer
+from spacy_crf_ner.pipeline.seen_texts import hashes_of
+from spacy_crf_ner.pipeline.settings import CALIBRATION
+from spacy_crf_ner.trainer import folds as of_folds
+from spacy_crf_ner.trainer.folds import train_with_folds
+from spacy_crf_ner.training import cross_validation
+from spacy_crf_ner.training.config_file import bundled_config
+from spacy_crf_ner.training.cross_validation import train_held_out
+from trainer.conftest import DEV, SMALL
+
+ALL = [*LEARNED, *DEV]
+
+
+def config(**overrides: Any) -> Any:
+    steps = {"training.max_steps": 8, "training.eval_frequency": 4, **overrides}
+    return load_config(bundled_config("cnn"), overrides={**SMALL, **steps}, interpolate=False)
+
+
+@pytest.fixture(scope="module")
+def folds() -> list[tuple[Language, list[Example]]]:
+    """Two pipelines that have learned a half of the sentences each, and the other halves."""
+    found = []
+    for learned, held_out in ((LEARNED, DEV), (DEV, LEARNED)):
+        nlp = small()
+        fit(nlp, make_examples(nlp, learned), steps=12)
+        found.append((nlp, make_examples(nlp, held_out)))
+    return found
+
+
+def predicted(folds: list[tuple[Language, list[Example]]]) -> list[Example]:
+    """What each pipeline predicts for its fold."""
+    return [Example(nlp(eg.text), eg.reference) for nlp, examples in folds for eg in examples]
+
+
+def measures(found: dict[str, Any]) -> Any:
+    return pytest.approx([found[name] for name in ("entities", "ece", "ece_by_chance", "brier")])
+
+
+def measured(folds: list[tuple[Language, list[Example]]]) -> list[float]:
+    found = reliability(collect_entities(predicted(folds)))
+    return [found[name] for name in ("entities", "ece", "ece_by_chance", "brier")]
+
+
+def test_scores_and_calibration_are_those_of_each_pipeline_on_its_fold(
+    folds: list[tuple[Language, list[Example]]],
+) -> None:
+    """The weights of the pipeline that is calibrated do not matter."""
+    nlp = small()
+    fit(nlp, make_examples(nlp, ALL), steps=1)
+    found = calibrate_on_folds(nlp, iter(folds))
+    assert measures(found["before"]) == measured(folds)
+    scores = Scorer.score_spans(predicted(folds), "ents", getter=lambda doc, _: doc.ents)
+    assert {name: found["scores"][name] for name in scores} == scores
+    pipe = recognizer(nlp)
+    assert pipe.calibrated_on == sum(len(spans) for _, spans in ALL)
+    values = {name: getattr(pipe, name) for name in CALIBRATION}
+    for each, _ in folds:
+        for name, value in values.items():
+            setattr(recognizer(each), name, value)
+    assert measures(found["after"]) == measured(folds)
+    assert found["after"]["ece"] < found["before"]["ece"] - 0.01
+
+
+def test_pipeline_is_trained_on_all_docs_and_calibrated_on_those_of_folds() -> None:
+    docs = [eg.reference for eg in make_examples(spacy.blank("en"), ALL)]
+    said: list[str] = []
+    nlp, measured = train_with_folds(config(), docs, 2, -1, said.append)
+    assert said == [
+        "Training on all 8 docs",
+        "Training without fold 1 of 2",
+        "Training without fold 2 of 2",
+    ]
+    pipe = recognizer(nlp)
+    assert pipe.labels == ("LOC", "PER")
+    assert pipe.seen_texts.known().train == hashes_of(text for text, _ in ALL)
+    assert pipe.calibrated_on == sum(len(spans) for _, spans in ALL)
+    # The same folds again, each by a pipeline that has not seen it.
+    blank = spacy.util.load_model_from_config(config(), auto_fill=True)
+    for label in pipe.labels:
+        recognizer(blank).add_label(label)
+    examples = list(Corpus("").make_examples(blank, docs))
+    again = predicted(list(train_held_out(blank, examples, 2, None)))
+    found = {(eg.text, *ent) for eg in again for ent in ents(eg.predicted)}
+    gold = {(text, *ent) for text, spans in ALL for ent in spans}
+    f1 = 2 * len(found & gold) / (len(found) + len(gold))
+    assert nlp.meta["performance"]["ents_f"] == pytest.approx(f1)
+    assert measured["before"]["entities"] == len(found)
+
+
+def test_last_weights_are_kept_if_all_docs_are_trained_on(monkeypatch: Any) -> None:
+    """The best ones are chosen by docs that they were trained on."""
+    saved = []
+
+    def train(nlp: Language, folder: Path, **_: Any) -> None:
+        for name, temperature in (("model-best", 2.0), ("model-last", 3.0)):
+            recognizer(nlp).temperature = temperature
+            nlp.to_disk(folder / name)
+        saved.append([*Corpus(folder / "train.spacy")(nlp)])
+
+    monkeypatch.setattr(cross_validation, "train", train)
+    nlp = small()
+    fit(nlp, make_examples(nlp, LEARNED), steps=1)
+    docs = [eg.reference for eg in make_examples(nlp, ALL)]
+    nlp.config["corpora"]["train"]["path"] = None
+    assert recognizer(cross_validation.train_on_all(nlp, docs)).temperature == 3.0
+    assert [eg.text for eg in saved[0]] == [text for text, _ in ALL]
+
+
+def test_sentences_of_a_document_are_in_one_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    nlp = small()
+    fit(nlp, make_examples(nlp, LEARNED), steps=1)
+    examples = make_examples(nlp, ALL)
+    for i, eg in enumerate(examples):
+        eg.reference.user_data[META] = {DOCUMENT: f"article {i // 3}"}
+
+    def train_folds(config: Any, docs: Any, fold_of: list[int], *_: Any, **__: Any) -> Iterator:
+        for fold in {*fold_of}:
+            yield nlp, [i for i, each in enumerate(fold_of) if each == fold]
+
+    monkeypatch.setattr(cross_validation, "train_folds", train_folds)
+    held_out = [[eg.text for eg in held] for _, held in train_held_out(nlp, examples, 3, None)]
+    texts = [text for text, _ in ALL]
+    assert sorted(held_out) == sorted([texts[:3], texts[3:6], texts[6:]])
+
+
+@pytest.mark.parametrize("given, expected", [(None, ["LOC", "PER"]), (["PER", "X"], ["PER", "X"])])
+def test_all_pipelines_have_the_labels_of_all_docs(
+    given: Any, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def held_out(nlp: Language, *_: Any) -> Any:
+        seen.append(recognizer(nlp).labels)
+        return iter(())
+
+    monkeypatch.setattr(of_folds, "train_held_out", held_out)
+    monkeypatch.setattr(of_folds, "train_on_all", lambda nlp, docs, gpu_id: nlp)
+    monkeypatch.setattr(of_folds, "calibrate_on_folds", lambda nlp, folds: {"scores": {}})
+    made = config()
+    if given:
+        made["initialize"]["components"]["ner"] = {"labels": given}
+    docs: list[Doc] = [eg.reference for eg in make_examples(spacy.blank("en"), ALL)]
+    train_with_folds(made, docs, 2, -1, len)
+    assert seen == [tuple(expected)]
