@@ -187,7 +187,7 @@ def calibrate(
     if f_beta is not None:
         typer.echo(f"F-score threshold: {result['f_score_threshold']:.2f}")
     if result["guarantees"]:
-        _print_guarantees(result["guarantees"], next(iter(pipe.cfg["guarantees"].values())))
+        _print_guarantees(result["guarantees"], next(iter(fitted.cfg["guarantees"].values())))
     typer.echo(f"Pipeline: {target}")
 
 

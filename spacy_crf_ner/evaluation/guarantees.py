@@ -138,8 +138,12 @@ def restore_fitted(pipe: CRFEntityRecognizer, values: Mapping[str, Any]) -> None
 def save_fitted(model: str | Path, fitted: Language, target: Path) -> Language:
     """Save a pipeline with what calibration and guarantees have changed in a loaded copy of it.
 
-    It is loaded again, to be saved without the words of the corpus and settings for speed; returns
-    it. It replaces what is in the folder `target`.
+    The pipeline is loaded again, and returned: words of the corpus and settings for speed are not
+    saved. It replaces what is in the folder `target`.
+
+    Raises:
+        InputError: If the pipeline cannot be loaded.
+        OSError: If it cannot be saved.
     """
     nlp = load(str(model))
     for name in recognizer_names(nlp):
