@@ -40,7 +40,7 @@ def export_pipeline(nlp: Language, dtype: str = "fp32") -> Language:
     Args:
         nlp: A trained pipeline with a `crf_ner` component; it is changed.
         dtype: "fp32" changes no entity and keeps guarantees. "int8" quantizes the linear layers
-            of the transformer, and drops guarantees: calibrate the result.
+            of the transformer, and drops guarantees: fit them again.
 
     Returns:
         The pipeline, for `nlp.to_disk`.

@@ -31,7 +31,7 @@ from typer.testing import CliRunner
 from pipelines import OWN_TRANSFORMER, train, trained_elsewhere
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.evaluation.calibration import calibrate
+from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
 from spacy_crf_ner.evaluation.targets import Targets
 from spacy_crf_ner.training.init_config import MINILM, fit_to_corpus, init_config
 from spacy_crf_ner.training.optimizer import GroupedAdam
@@ -146,8 +146,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     for name in ("training/model-best", "model", "other/model-best", "exported"):
         (folder / name).mkdir(parents=True)
         trained.to_disk(folder / name)
-    DocBin(docs=docs * 4).to_disk(folder / "corpus" / "calibration.spacy")
-    calibrate(trained, examples * 4, targets=Targets(recall=0.5, by_label=True))
+    DocBin(docs=docs * 4).to_disk(folder / "corpus" / "new.spacy")
+    fit_guarantees(trained, "ner", examples * 4, Targets(recall=0.5, by_label=True))
     trained.to_disk(folder / "careful")
     (folder / "packages").mkdir()
     (folder / "texts").mkdir()

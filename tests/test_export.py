@@ -34,6 +34,7 @@ from pipelines import (
 )
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate
+from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.targets import Targets
 from spacy_crf_ner.export import export_pipeline
@@ -268,7 +269,8 @@ def calibrated(shared: Any, make: Any) -> Path:
     def fitted() -> Language:
         nlp = make("own")
         examples = make_examples(nlp, SENTENCES * 20)
-        calibrate(nlp, examples, targets=Targets(recall=0.5))
+        calibrate(nlp, examples)
+        fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.5, count_dev=True))
         return nlp  # type: ignore[no-any-return]
 
     return Path(shared("to_export_calibrated", fitted))
@@ -301,7 +303,7 @@ def test_export_keeps_guarantees_in_fp32_and_drops_them_in_int8(
 def test_export_keeps_guarantees_of_second_recognizer(make: Any) -> None:
     nlp = make("cnn")
     nlp.add_pipe("crf_ner", "second", source=make("cnn"))
-    calibrate(nlp, make_examples(nlp, SENTENCES * 20), "second", targets=Targets(recall=0.5))
+    fit_guarantees(nlp, "second", make_examples(nlp, SENTENCES * 20), Targets(recall=0.5))
     guaranteed = guarantees(nlp, "second")
     assert guaranteed and guarantees(export_pipeline(nlp), "second") == guaranteed
 

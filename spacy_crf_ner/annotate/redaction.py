@@ -78,15 +78,15 @@ def _guaranteed_recall(nlp: Language, name: str, labels: Sequence[str] | None) -
     guarantee: dict[str, Any] | None = guarantees(nlp, name).get("recall")
     if guarantee is None:
         raise InputError(
-            f"[{name}] expected a pipeline that guarantees a recall, got one without. Calibrate "
-            "it: spacy-crf-ner calibrate --recall."
+            f"[{name}] The pipeline has no promise of a recall, which redaction needs. Fit one: "
+            "spacy-crf-ner promise fit --recall 0.98."
         )
     # Preset entities of other labels are candidates too: without a choice, they are removed.
     known = pipe.enabled_labels
     if labels and not guarantee["by_label"] and not {*known} <= {*labels}:
         raise InputError(
-            f"--labels {','.join(labels)}: expected all labels, or a guarantee for each label, got "
-            "one for all together. Calibrate the pipeline with --by-label."
+            f"--labels {','.join(labels)}: expected all labels, or a promise for each label, got "
+            "one for all together. Use spacy-crf-ner promise fit --by-label."
         )
     if unknown := [label for label in labels or () if label not in known]:
         raise InputError(

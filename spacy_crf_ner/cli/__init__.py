@@ -24,8 +24,8 @@ from .explain import explain
 from .export import export
 from .info import info
 from .init import init
-from .monitor import monitor
 from .predict import predict
+from .promise import promise
 from .redact import redact
 from .report import report
 from .review import review
@@ -34,10 +34,10 @@ from .train import train
 from .visualize import visualize
 
 # In the order of the help.
-PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Data": (convert, check, combine),
     "Train": (init, train, distill),
-    "Evaluate": (report, visualize, calibrate, monitor, explain),
+    "Evaluate": (report, visualize, calibrate, promise, explain),
     "Annotate": (suggest, review),
     "Predict": (predict, redact, export, info),
 }
@@ -52,12 +52,11 @@ class Commands(TyperGroup):
         """List the commands by panel, each with the first paragraph of its help."""
         commands: Mapping[str, Any] = self.commands
         width = max(map(len, commands))
-        for panel in PANELS:
+        for panel, functions in PANELS.items():
             with formatter.section(panel):
                 formatter.write_dl(
-                    (f"{name:{width}}", command.help.partition("\n\n")[0])
-                    for name, command in commands.items()
-                    if command.rich_help_panel == panel
+                    (f"{name:{width}}", commands[name].help.partition("\n\n")[0])
+                    for name in map(_name, functions)
                 )
 
     def invoke(self, ctx: Any) -> Any:
@@ -70,6 +69,12 @@ class Commands(TyperGroup):
                 raise
             console.print_error(_message(error))
             raise typer.Exit(1) from error
+
+
+def _name(function: Callable[..., None] | typer.Typer) -> str:
+    if isinstance(function, typer.Typer):
+        return str(function.info.name)
+    return function.__name__.replace("_", "-")
 
 
 def _is_mistake(error: Exception) -> bool:
@@ -133,10 +138,13 @@ def commands(
     console.set_up(quiet=quiet, no_color=no_color)
 
 
-for panel, functions in PANELS.items():
+for functions in PANELS.values():
     for function in functions:
         settings = CONFIG_OVERRIDES if function is train else None
-        app.command(rich_help_panel=panel, context_settings=settings)(function)
+        if isinstance(function, typer.Typer):  # of several commands
+            app.add_typer(function)
+        else:
+            app.command(_name(function), context_settings=settings)(function)
 
 
 def main() -> None:

@@ -4,22 +4,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import track
-from rich.table import Column, Table
+from rich.table import Table
 
 from ..atomic import check_new_folder
 from ..input_error import InputError
 from . import options
-from .console import plain_warnings, print_table, right
-from .gold_corpus import read_examples
+from .console import note, plain_warnings, print_table, right, tracked
+from .gold_corpus import read_examples, warn_if_trained_on
 
 SAMPLE = 1000  # documents of --texts
-COSTS = {
-    "recall": "{:.1f} / entity",
-    "precision": "recall {:.1%}",
-    "set_coverage": "{:.1f} / doc",
-}
 
 
 def calibrate(
@@ -33,34 +26,15 @@ def calibrate(
     target: Annotated[
         Path, typer.Argument(metavar="OUTPUT", help="New folder for the calibrated pipeline.")
     ],
-    train: Annotated[
-        Path | None,
-        typer.Option(help="Training data: leave out documents of CORPUS that are in it too."),
-    ] = None,
-    held_out: Annotated[
-        bool,
-        typer.Option(
-            "--held-out",
-            help="State that no document was trained on, where the pipeline does not know. The "
-            "guarantee repeats it.",
-        ),
-    ] = False,
-    count_dev: Annotated[
-        bool,
-        typer.Option(
-            "--count-dev",
-            help="Use documents that chose the checkpoint, too. The guarantee is then too good, "
-            "and says so.",
-        ),
-    ] = False,
+    train: Annotated[Path | None, typer.Option(help="Training data, for --folds.")] = None,
     folds: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=0,
+            min=2,
             help="Train this many times on all folds of --train but one, and fit to the entities "
-            "of this one too: for a CORPUS of fewer than 200 entities. 0 does not.",
+            "of this one too: for a CORPUS of fewer than 200 entities.",
         ),
-    ] = 0,
+    ] = None,
     f_beta: Annotated[
         float | None,
         typer.Option(
@@ -79,22 +53,6 @@ def calibrate(
     ] = None,
     text_column: options.TextField = "text",
     doc_per_file: options.DocPerFile = False,
-    recall: Annotated[
-        float | None,
-        typer.Option(help="Guarantee that candidates contain this share of the gold entities."),
-    ] = None,
-    ents_precision: Annotated[
-        float | None, typer.Option(help="Guarantee that this share of the found entities is right.")
-    ] = None,
-    set_coverage: Annotated[
-        float | None,
-        typer.Option(help="Guarantee prediction sets that contain the right one this often."),
-    ] = None,
-    confidence_level: Annotated[
-        float | None,
-        typer.Option(help="Of --recall (else it holds on average) and --ents-precision (0.95)."),
-    ] = None,
-    by_label: Annotated[bool, typer.Option("--by-label", help="--recall for each label.")] = False,
     gpu_id: options.GpuId = -1,
     dtype: options.Dtype = None,
     component: options.Component = None,
@@ -112,33 +70,25 @@ def calibrate(
     sequence: those over the threshold with the best expected F-score on 1000 of the --texts, or
     on CORPUS.
 
+    The saved pipeline has no promises: earlier ones were for another calibration. Use
+    `promise fit` afterwards, on other documents: those of CORPUS and --texts do not count.
+
     \b
     Prints, without calibration, as it was and now, over the predicted entities:
       ECE        expected calibration error, in 15 bins
       by chance  the ECE of as many entities if every confidence were right
       Brier      mean of (confidence - correct)^2, with correct = 0 or 1
 
-    The pipeline keeps its guarantees on new documents from the source of CORPUS. Documents
-    that it was trained on, or that chose the checkpoint, as dev.spacy does, are left out
-    and counted: a pipeline keeps hashes of them. A half of the others serves the guarantees,
-    the other half all else. Prints for each its confidence level, or
-    that it holds in the mean over corpora; the errors on halves of these documents if
-    fitted to the other half, the mean and the 95 % quantile; and its cost: candidates per
-    gold entity, the recall that is left, or labelings per document. Guarantees need flat
-    entities; all else works for overlapping ones too.
-
     \b
     Examples:
       spacy-crf-ner calibrate training/model-best corpus/dev.spacy calibrated
       spacy-crf-ner calibrate model dev.spacy best --f-beta 1 --texts new/
       spacy-crf-ner calibrate model few.spacy best --train train.spacy --folds 5
-      spacy-crf-ner calibrate model new.spacy careful --recall 0.98
     """
     from ..annotate.sample import read_sample
     from ..annotate.settings import Settings
     from ..evaluation.calibration import calibrate as fit
     from ..evaluation.guarantees import save_fitted
-    from ..evaluation.targets import Targets
     from ..pipeline.calibration import calibration_of
     from ..pipeline.load import load
     from ..pipeline.lookup import recognizer, recognizer_name
@@ -147,38 +97,32 @@ def calibrate(
     check_new_folder(target)
     if texts and f_beta is None:
         raise InputError("--texts: expected --f-beta with it, got none. Add --f-beta 1 for F1.")
-    if folds == 1 or (folds and train is None):
-        raise InputError(
-            f"--folds: expected 2 or more, with --train, got {folds}"
-            f"{'' if train else ' without it'}. Use 5, and name the training data."
-        )
+    if (folds is None) != (train is None):
+        raise InputError("--folds and --train need each other. Use --folds 5 --train TRAIN.")
     nlp = load(model, gpu_id, dtype)
     docs = None
     if texts:
         settings = Settings(text_column=text_column, doc_per_file=doc_per_file)
         docs = read_sample(nlp, recognizer_name(nlp, component), texts, settings, SAMPLE)
     examples = read_examples(nlp, corpus, component)
-    trained = None if train is None else read_examples(nlp, train, component)
+    warn_if_trained_on(nlp, model, examples)
     of_folds: Any = ()
-    if folds and trained is not None:
+    if folds is not None and train is not None:
+        trained = read_examples(nlp, train, component)
         steps = nlp.config["training"]["max_steps"]
         typer.echo(
             f"Training {folds} pipelines, each as the config of {model} says: max_steps = {steps}.",
             err=True,
         )
         of_folds = train_held_out(nlp, trained, folds, component, gpu_id)
-        of_folds = track(of_folds, "Training folds", folds, console=Console(stderr=True))
-    trained_on = None if trained is None else [eg.text for eg in trained]
-    stated = trained_on, held_out, count_dev
-    targets = Targets(recall, ents_precision, set_coverage, confidence_level, by_label, *stated)
+        of_folds = tracked(of_folds, "Training folds", folds)
     with plain_warnings():
         result = fit(
             nlp,
-            track(examples, "Calibrating", console=Console(stderr=True)),
+            tracked(examples, "Calibrating", len(examples)),
             component,
             f_beta=f_beta,
             docs=docs,
-            targets=targets,
             folds=of_folds,
         )
     pipe = recognizer(save_fitted(model, nlp, target), component)
@@ -186,9 +130,8 @@ def calibrate(
     typer.echo(calibration_of(pipe))
     if f_beta is not None:
         typer.echo(f"F-score threshold: {result['f_score_threshold']:.2f}")
-    if result["guarantees"]:
-        _print_guarantees(result["guarantees"], next(iter(fitted.cfg["guarantees"].values())))
     typer.echo(f"Pipeline: {target}")
+    note(f"Next: spacy-crf-ner report {target} CORPUS OUTPUT, with a CORPUS of test documents")
 
 
 def _print_measures(result: dict[str, Any], f_beta: float | None) -> None:
@@ -213,38 +156,3 @@ def _print_measures(result: dict[str, Any], f_beta: float | None) -> None:
         f"{result['platt_slope']:.3f}, intercept {result['platt_intercept']:.3f}, ceiling "
         f"{result['platt_ceiling']:.4f}"
     )
-
-
-def _print_guarantees(rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
-    """Print the rows of `fit_guarantees`, and what one of the guarantees is about."""
-    numbers = right("confidence", "docs", "threshold", "errors, p95", "cost")
-    table = Table(Column("guarantee", no_wrap=True), *numbers)
-    for row in rows:
-        what = row["kind"] if row["label"] is None else f"{row['kind']} of {row['label']}"
-        tried = "few documents"
-        if row["on_halves"] is not None:
-            tried = f"{row['on_halves']:.1%}, {row['p95']:.1%}"
-        table.add_row(
-            f"{what}: {row['level']:.3g}",
-            "mean" if row["confidence_level"] is None else f"{row['confidence_level']:.3g}",
-            f"{row['documents']}",
-            f"{row['threshold']:.3g}",
-            tried,
-            COSTS[row["kind"]].format(row["cost"]),
-        )
-    print_table(table)
-    typer.echo(
-        f"Guaranteed for a document, of {about['tokens']:.0f} tokens on average, and the "
-        f"labels {', '.join(about['labels'])}"
-    )
-    if about["counts_dev"]:
-        typer.echo(
-            "Warning: documents that chose the weights count. The guarantee is too good.", err=True
-        )
-    if repeated := about["texts"] - about["different_texts"]:
-        typer.echo(
-            f"Warning: {repeated} of the {about['texts']} documents for guarantees are "
-            "repetitions. If they are copies of a file, and not new documents with the same "
-            "text, leave them out: they prove less.",
-            err=True,
-        )

@@ -43,6 +43,18 @@ def read_examples(nlp: "Language", corpus: Path, component: str | None = None) -
     return list(Corpus(corpus).make_examples(nlp, gold))
 
 
+def warn_if_trained_on(nlp: "Language", model: str, examples: "list[Example]") -> None:
+    """Warn of documents that a pipeline was trained on."""
+    from ..evaluation.held_out import seen_in_training
+
+    if seen := seen_in_training(nlp, examples):
+        typer.echo(
+            f"Warning: {model} was trained on {seen} of the {len(examples)} documents. Its scores "
+            "on new documents are lower.",
+            err=True,
+        )
+
+
 def predict_corpus(
     model: str, corpus: Path, component: str | None, gpu_id: int, dtype: str | None
 ) -> "tuple[Language, list[Example]]":

@@ -26,9 +26,9 @@ def redact(
 ) -> None:
     """Remove entities from documents, with a guarantee of how many are missed.
 
-    Replaces all candidates by their label, such as [PERSON]. The pipeline has to guarantee a
-    recall: `spacy-crf-ner calibrate --recall`; its entities cannot overlap. Input formats are
-    those of `annotate`.
+    Replaces all candidates by their label, such as [PERSON]. The pipeline has to promise a
+    recall: `spacy-crf-ner promise fit --recall 0.98`; its entities cannot overlap. Input
+    formats are those of `annotate`.
 
     Each output record has the id, the new "text", and "replaced": the start and end of each
     label in the new text, and of what it replaces in the original one. Nothing of what is
@@ -64,7 +64,7 @@ def redact(
     typer.echo(
         f"Guarantee: the mean share of missed entities{of_label} in a document is at most "
         f"{1 - guarantee['level']:.3g}, {sure}, if documents are like the {guarantee['documents']} "
-        f"to calibrate on, of {guarantee['tokens']:.0f} tokens on average"
+        f"that it was fitted to, of {guarantee['tokens']:.0f} tokens on average"
     )
     if "train" not in guarantee["compared_with"]:
         typer.echo("It was stated, and not checked, that those were not trained on")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from .gold_corpus import predict_corpus
+from .gold_corpus import predict_corpus, warn_if_trained_on
 from .options import Component, Dtype, GoldCorpus, GpuId, Model
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ def report(
     """
     from .. import evaluation
     from .. import report as reports
-    from ..evaluation.held_out import seen_in_training
     from ..pipeline.lookup import recognizer_names
     from ..report.tables import headline
 
@@ -61,12 +60,7 @@ def report(
     training = evaluation.read_training_log(training_log) if training_log else None
     status = Console(stderr=True).status("Measuring")
     nlp, examples = predict_corpus(model, corpus, component, gpu_id, dtype)
-    if seen := seen_in_training(nlp, examples):
-        typer.echo(
-            f"Warning: {model} was trained on {seen} of the {len(examples)} documents. Its scores "
-            "on new documents are lower.",
-            err=True,
-        )
+    warn_if_trained_on(nlp, model, examples)
     with status:
         results = evaluation.evaluate(
             examples, model=model, data=str(corpus), nlp=nlp, component=component, training=training

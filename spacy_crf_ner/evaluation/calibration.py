@@ -1,7 +1,7 @@
 """Calibration: do the confidences of entities match their accuracy?"""
 
 import math
-import random
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,9 @@ from ..pipeline.gold import count_entities
 from ..pipeline.lookup import recognizer, recognizer_name, run_upstream
 from ..pipeline.network import computed_once
 from ..pipeline.settings import FITS
-from .fit_guarantees import check_flat, fit_guarantees
-from .guarantees import restored_on_error
-from .held_out import new_examples
+from .guarantees import SETTINGS_OF, restored_on_error
 from .matching import DocEntities, annotated, collect_entities
 from .scores import mean
-from .targets import Targets
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -38,14 +35,13 @@ def calibrate(
     *,
     f_beta: float | None = None,
     docs: Iterable[Doc] | None = None,
-    targets: Targets = Targets(),  # noqa: B008  (it is frozen)
     folds: Iterable[tuple[Language, Iterable[Example]]] = (),
 ) -> dict[str, Any]:
     """Fit temperature and Platt scaling of a `crf_ner` component; measure calibration around it.
 
-    The components before it run on copies of the predicted docs. If there is something to
-    guarantee, a random half of the examples serves that, and all else is fitted to the other half.
-    Those of texts that the pipeline has seen in its training are left out then, with a warning.
+    The components before it run on copies of the predicted docs. The pipeline remembers the texts:
+    no guarantee can be fitted to them. Guarantees of the component are dropped, with a warning, as
+    they were given for another calibration.
 
     Args:
         examples: Held-out examples, not used for training.
@@ -56,57 +52,52 @@ def calibrate(
         docs: Docs such as those to annotate, for this threshold; they need no gold, and the
             components before it must have processed them. None for the predicted docs of the
             examples. Without f_beta, they are not read.
-        targets: What to guarantee for new documents, in place of earlier guarantees. With
-            `trained_on`, examples of these texts are left out, also without a guarantee.
         folds: Pipelines with the same settings, each with examples that it was not trained on: more
             to fit to, beside the examples.
 
     Returns:
         The "temperature", "platt_slope", "platt_intercept" and "platt_ceiling"; how many entities
         they were fitted to, "calibrated_on"; the "f_score_threshold", None if it was not asked for;
-        the `reliability`, with "precision", "recall" and "f_beta", "uncalibrated", "before" and
-        "after"; and the rows of the "guarantees".
+        and the `reliability`, with "precision", "recall" and "f_beta", "uncalibrated", "before" and
+        "after".
 
     Raises:
         InputError: If the pipeline has no such component, or several and none is named; if
             `confidence` is false and entities do not overlap; if f_beta is not over 0; if no
-            example that is fitted to has an entity of a label that is predicted; if a predicted and
-            a gold doc differ in text; and with guarantees, for overlapping entities, too few
-            documents, unknown training data, and a guarantee that needs too many candidates or
-            labelings. If scipy is not installed.
+            example has an entity of a label that is predicted; if a predicted and a gold doc differ
+            in text; and if scipy is not installed. The component is then as before.
     """
     require("calibrate")
     if f_beta is not None and not 0 < f_beta < math.inf:
         raise InputError(f"f_beta: expected a number over 0, got {f_beta}. Use 1 for F1.")
     name = recognizer_name(nlp, name)
     pipe = recognizer(nlp, name)
-    if targets:
-        check_flat(pipe)
-    if targets or targets.trained_on is not None:
-        examples, _ = new_examples(nlp, name, examples, targets)
     if not pipe.confidence and pipe.entities_key is None:  # overlapping ones have scores
         raise InputError(
             f"[{name}] confidence: expected true, got false. Without it, entities have no "
             "confidence to calibrate: set it to true."
         )
     read = run_upstream(nlp, name, examples)
-    held_out: list[Example] = []
-    if targets:
-        random.Random(0).shuffle(read)
-        held_out, read = read[::2], read[1::2]
     if not count_entities(read, pipe.entities_key, pipe.excluded):
         raise InputError(
             f"[{name}] expected examples with annotated entities, got {len(read)} without one of "
-            f"{[*pipe.enabled_labels]}{' in the half to calibrate on' if targets else ''}. "
-            "Calibrate on docs such as those to annotate, with gold where the component reads it."
+            f"{[*pipe.enabled_labels]}. Calibrate on docs such as those to annotate, with gold "
+            "where the component reads it."
         )
     more = [scored for each, held in folds for scored in _score(each, name, held)]
+    docs = None if docs is None or f_beta is None else [*docs]
     with restored_on_error(pipe), computed_once(pipe):
         fitted = _fit(pipe, read, more, f_beta, docs)
-        rows = fit_guarantees(nlp, name, held_out, targets) if targets else []
-    if not targets:
-        pipe.cfg["guarantees"] = {}  # earlier ones were given before this calibration
-    return {**fitted, "guarantees": rows}
+    used = [*(eg.text for eg in read), *(doc.text for doc in docs or ())]
+    pipe.seen_texts.remember("dev", used)
+    if promised := [kind for kind in SETTINGS_OF if kind in pipe.cfg["guarantees"]]:
+        warnings.warn(
+            f"[{name}] The promises of {', '.join(promised)} were for another calibration and are "
+            "dropped. Promise again, on other documents: spacy-crf-ner promise fit.",
+            stacklevel=2,
+        )
+    pipe.cfg["guarantees"] = {}
+    return fitted
 
 
 def calibrate_on_folds(

@@ -5,7 +5,7 @@ The documents that a threshold is fitted to must not have been used for training
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,11 +21,11 @@ from ..pipeline.annotation import SPANS_KEY
 from ..pipeline.calibration import log_likelihoods, platt_scaling
 from ..pipeline.checks import check_own_key
 from ..pipeline.gold import gold_tags
-from ..pipeline.lookup import recognizer
+from ..pipeline.lookup import recognizer, run_upstream
 from ..pipeline.network import computed_once
 from . import matching, risk_control
 from .guarantees import restored_on_error, store
-from .held_out import new_examples
+from .held_out import NOT_COUNTED, new_examples
 from .monitoring import describe
 from .targets import Targets
 
@@ -48,7 +48,7 @@ USED = {
 
 
 def fit_guarantees(
-    nlp: Language, name: str, examples: Sequence[Example], targets: Targets
+    nlp: Language, name: str, examples: Iterable[Example], targets: Targets
 ) -> list[Row]:
     """Fit the thresholds that keep guarantees, and store both in the component.
 
@@ -57,10 +57,10 @@ def fit_guarantees(
     candidates per gold entity, the recall that is left, or labelings per document.
 
     Args:
-        examples: Examples to calibrate on; nothing else may have been fitted to them. The
-            components before this one must have processed their `predicted` docs. Examples of texts
-            that the pipeline has seen in training are left out, with a warning; gold entities of
-            labels that the component does not predict do not count.
+        examples: Examples to which nothing else was fitted; the components before this one run on
+            copies of their predicted docs. Those of texts that the pipeline has seen are left out,
+            with a warning, see `new_examples`; gold entities of labels that the component does not
+            predict do not count.
 
     Raises:
         InputError: For overlapping entities, too few documents, no new ones, unknown training data,
@@ -69,10 +69,14 @@ def fit_guarantees(
     """
     require("calibrate")
     pipe = recognizer(nlp, name)
-    check_flat(pipe)
+    if pipe.entities_key is not None:
+        raise InputError(
+            f"[{pipe.name}] Nothing can be promised of entities that overlap. Expected overlap = "
+            "false, got true. Train a pipeline without overlap."
+        )
     new, compared_with = new_examples(nlp, name, examples, targets)
     with restored_on_error(pipe), computed_once(pipe):
-        read = matching.without_disabled(pipe, new)
+        read = matching.without_disabled(pipe, run_upstream(nlp, name, new))
         rows = _fit(nlp, pipe, read, targets)
         docs = [eg.predicted for eg in read]
         about = {
@@ -89,16 +93,6 @@ def fit_guarantees(
         if targets.set_coverage is not None:  # the sets use the stored threshold
             rows[-1]["cost"] = float(np.mean([len(each) for each in pipe.prediction_sets(docs)]))
     return rows
-
-
-def check_flat(pipe: "CRFEntityRecognizer") -> None:
-    """Raise InputError if entities of the component overlap: it can guarantee nothing then."""
-    if pipe.entities_key is not None:
-        raise InputError(
-            f"[{pipe.name}] guarantees: expected a component with overlap = false, got true. "
-            "Calibrate without guarantees of recall, precision or set coverage, or train one "
-            "without overlap."
-        )
 
 
 def _fit(
@@ -251,25 +245,23 @@ def _row(
     needed = risk_control.documents_needed(1 - level, confidence_level, tests)
     if len(documents) < needed:
         raise InputError(
-            f"{where} expected at least {needed} documents to guarantee {100 * level:g} %, got "
-            f"{len(documents)} {USED[kind]}. Calibrate on more (half of them serve the "
-            "guarantees), or guarantee less. Documents of train and dev do not count."
+            f"{where} There are too few documents. A promise of {100 * level:g} % needs at least "
+            f"{needed}, got {len(documents)} {USED[kind]}. Use more, or promise less. {NOT_COUNTED}"
         )
     threshold = fit(documents)
     if threshold is None:
         raise InputError(
-            f"{where} expected a threshold at which {100 * level:g} % is certain, got none from "
-            f"{len(documents)} documents. Guarantee less, or calibrate on more."
+            f"{where} At no threshold is {100 * level:g} % certain, by {len(documents)} documents. "
+            f"Promise less, or use more documents. {NOT_COUNTED}"
         )
     lowest = LOWEST[kind]
     if kind == "recall":
         lowest = max(float(platt_scaling(pipe).apply(np.array(lowest))), 1e-9)
     if threshold < lowest:
         raise InputError(
-            f"{where} expected {100 * level:g} % above a probability of {lowest:.2g}, got "
-            f"{threshold:.2g}. The model does not know these documents well enough: guarantee "
-            "less, or train on more like them; for set_coverage, split the documents into "
-            "sentences."
+            f"{where} The model does not know these documents well enough for {100 * level:g} %: "
+            f"expected a threshold of at least {lowest:.2g}, got {threshold:.2g}. Promise less, or "
+            "train on more like them; for set_coverage, split the documents into sentences."
         )
     rng = random.Random(0)
     errors = []

@@ -1,4 +1,4 @@
-"""What a pipeline guarantees about new documents, as long as it is the one that was calibrated."""
+"""What a pipeline guarantees about new documents, as long as it is the one that was fitted."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -52,18 +52,18 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
         name: The `crf_ner` component; None for the only one.
 
     Returns:
-        For each guarantee its "level", 0 to 1; its "confidence_level" over documents to calibrate
-        on, None if it holds on average over them; their number, "documents"; its "threshold", or
-        those by label; for recall whether it is guaranteed "by_label"; and:
+        For each guarantee its "level", 0 to 1; its "confidence_level" over the documents of
+        the fit, None if it holds on average over them; their number, "documents"; its "threshold",
+        or those by label; for recall whether it is guaranteed "by_label"; and:
 
         - "unit", "tokens", "labels": A document, the mean number of its tokens, and the labels.
-        - "texts", "different_texts": The numbers of texts to calibrate on, with and without
-            repetitions: documents that are copies of others prove less.
+        - "texts", "different_texts": The numbers of texts of the fit, with and without repetitions:
+            documents that are copies of others prove less.
         - "compared_with": The parts of the training with which they were compared, to leave out
             what the pipeline has seen: "train", "dev"; neither if the user stated that they are
             new.
-        - "counts_dev": Whether documents that chose the weights count.
-        - "monitor": What `drift` has found last: the number of "documents", and the statistics that
+        - "counts_dev": Whether documents that chose the weights or served the calibration count.
+        - "drift": What `drift` has found last: the number of "documents", and the statistics that
             "differ"; or None.
 
     Raises:
@@ -76,7 +76,7 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
     pipe = recognizer(nlp, name)
     stored: dict[str, Any] = deepcopy(pipe.cfg.get("guarantees", {}))
     digest, computed_in = stored.pop("digest", None), stored.pop("computed_in", [])
-    monitor = stored.pop("monitor", None)
+    drift = stored.pop("drift", None)
     stored.pop("reference", None)
     if not stored:
         return {}
@@ -94,13 +94,13 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
         changed += [key for key, x in then.items() if not _is_same(now[key], x)]
     if changed:
         raise InputError(
-            f"[{name}] guarantees: expected the pipeline for which {', '.join(stored)} were "
-            f"guaranteed, got other {', '.join(dict.fromkeys(changed))}. Calibrate it again, "
-            "with the same guarantees: spacy-crf-ner calibrate."
+            f"[{name}] The promises do not hold. Expected the pipeline for which "
+            f"{', '.join(stored)} were promised, got other {', '.join(dict.fromkeys(changed))}. "
+            "Promise them again: spacy-crf-ner promise fit."
         )
     for given in stored.values():
         del given["settings"]
-        given["monitor"] = monitor
+        given["drift"] = drift
     return dict(_rounded(stored))
 
 
@@ -150,6 +150,7 @@ def save_fitted(model: str | Path, fitted: Language, target: Path) -> Language:
         pipe, copy = recognizer(nlp, name), recognizer(fitted, name)
         restore_fitted(pipe, fitted_settings(copy))
         pipe.cfg["guarantees"] = copy.cfg["guarantees"]
+        pipe.seen_texts.new["dev"] |= copy.seen_texts.new["dev"]
     with atomic_write(target) as folder:
         nlp.to_disk(folder)
     return nlp

@@ -12,39 +12,39 @@ from ..pipeline.seen_texts import hashes_of, is_seen
 from .targets import Targets
 
 SHOWN = 5  # numbers of documents in a message
+NOT_COUNTED = "Documents of train and dev do not count."
 
 
 def new_examples(
     nlp: Language, name: str, examples: Iterable[Example], targets: Targets
 ) -> tuple[list[Example], list[str]]:
-    """Leave out examples of texts that the pipeline has seen in its training, with a warning.
+    """Leave out examples of texts that the pipeline has seen, with a warning.
 
-    Without a guarantee, texts that chose the weights are kept. Returns the others, and which parts
-    they were compared with: "train", "dev". Raises InputError if it is not known what the pipeline
-    was trained on, or no example is left.
+    It has seen them in its training, in the evaluations that chose its weights, or when it was
+    calibrated. Returns the others, and which parts they were compared with: "train", "dev". Raises
+    InputError if it is not known what the pipeline was trained on, or no example is left.
     """
     examples, trained_on = list(examples), targets.trained_on
-    count_dev = targets.count_dev or not targets
     known = [recognizer(nlp, each).seen_texts.known() for each in recognizer_names(nlp)]
     train = set().union(*(each.train for each in known)) | hashes_of(trained_on or ())
     dev = set().union(*(each.dev for each in known))
     is_known = all(each.is_complete for each in known) or trained_on is not None
     if not is_known and not targets.held_out:
         raise InputError(
-            f"[{name}] guarantees: the pipeline does not say which documents it was trained on, "
-            "and nothing can be guaranteed from those. Give its training data (--train, or "
-            "trained_on in Python), or state that all documents are new (--held-out, or held_out)."
+            f"[{name}] The pipeline does not say which documents it was trained on, and nothing "
+            "can be promised from those. Give its training data (--train, or trained_on in "
+            f"Python), or state that all documents are new (--held-out, or held_out). {NOT_COUNTED}"
         )
-    parts = {"train": train} | ({} if count_dev else {"dev": dev})
+    parts = {"train": train} | ({} if targets.count_dev else {"dev": dev})
     part_of = [
         next((part for part, hashes in parts.items() if is_seen(eg.text, hashes)), None)
         for eg in examples
     ]
     left = [eg for eg, part in zip(examples, part_of) if part is None]
     if len(left) < len(examples):
-        message = _left_out(examples, part_of, count_dev)
+        message = _left_out(examples, part_of, targets.count_dev)
         if not left:
-            raise InputError(f"[{name}] {message} Calibrate on new documents.")
+            raise InputError(f"[{name}] {message} Use new ones. {NOT_COUNTED}")
         warnings.warn(f"[{name}] {message}", stacklevel=2)
     return left, [part for part, hashes in parts.items() if hashes and (is_known or part == "dev")]
 
@@ -60,7 +60,7 @@ def _left_out(examples: Sequence[Example], part_of: Sequence[str | None], count_
     seen = [i for i, part in enumerate(part_of) if part is not None]
     numbers = ", ".join(map(str, seen[:SHOWN])) + (", ..." if seen[SHOWN:] else "")
     train = part_of.count("train")
-    dev = f", and {len(seen) - train} in the evaluations that chose its weights"
+    dev = f", and {len(seen) - train} in the evaluations or the calibration that followed"
     return (
         f"{len(seen)} of {len(examples)} documents are left out, because the pipeline has seen "
         f"them or most of their sentences: {train} in training{'' if count_dev else dev} "

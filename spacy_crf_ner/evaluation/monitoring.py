@@ -39,7 +39,7 @@ class Difference(NamedTuple):
     """The two-sample Kolmogorov-Smirnov test for a statistic of documents."""
 
     statistic: str
-    before: float  # its median on the documents to calibrate on
+    before: float  # its median on the documents of the guarantees
     now: float  # its median on new documents
     distance: float  # the largest difference between the two distribution functions, 0 to 1
     p: float  # the probability of such a distance if both were of one source
@@ -63,8 +63,7 @@ def drift(nlp: Language, docs: Iterable[Doc], name: str | None = None) -> list[D
     name = recognizer_name(nlp, name)
     if not guarantees(nlp, name):
         raise InputError(
-            f"[{name}] expected a pipeline with guarantees, got one without. Calibrate it: "
-            "spacy-crf-ner calibrate --recall."
+            f"[{name}] The pipeline has no promises. Fit some: spacy-crf-ner promise fit."
         )
     pipe = recognizer(nlp, name)
     now = describe(pipe, docs)
@@ -72,7 +71,7 @@ def drift(nlp: Language, docs: Iterable[Doc], name: str | None = None) -> list[D
         raise InputError(f"[{name}] expected documents with text, got none.")
     rows = compare(pipe.cfg["guarantees"]["reference"], now)
     found = {"documents": len(now["tokens"]), "differ": different(rows)}
-    pipe.cfg["guarantees"]["monitor"] = found
+    pipe.cfg["guarantees"]["drift"] = found
     return rows
 
 

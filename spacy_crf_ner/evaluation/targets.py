@@ -21,7 +21,12 @@ class Targets:
         trained_on: Texts of the training data, of a pipeline that does not know them. As those that
             it knows, they are left out.
         held_out: State that a pipeline that does not know its training data has seen no document.
-        count_dev: Use documents that chose the weights too; the guarantee is then too good.
+        count_dev: Use documents that chose the weights, or served the calibration, too; the
+            guarantee is then too good.
+
+    Raises:
+        InputError: If nothing is to be guaranteed, for a number that is not between 0 and 1, and
+            for `by_label` or a confidence level without what it is for.
     """
 
     recall: float | None = None
@@ -38,6 +43,11 @@ class Targets:
             number = getattr(self, name)
             if number is not None and not 0 < number < 1:
                 raise InputError(f"{name}: expected a number between 0 and 1, got {number}.")
+        if (self.recall, self.precision, self.set_coverage) == (None, None, None):
+            raise InputError(
+                "There is nothing to promise. Name a recall, a precision or a set coverage, as "
+                "--recall 0.95 does."
+            )
         if self.recall is None and self.by_label:
             raise InputError("by_label: expected a recall to guarantee, got none. Say which.")
         if self.recall is None and self.precision is None and self.confidence_level is not None:
@@ -45,6 +55,3 @@ class Targets:
                 "confidence_level: expected a recall or a precision to guarantee, got none. Say "
                 "which."
             )
-
-    def __bool__(self) -> bool:
-        return any(level is not None for level in (self.recall, self.precision, self.set_coverage))

@@ -129,7 +129,7 @@ def prediction_sets(pipe: CRFEntityRecognizer, docs: Iterable[Doc]) -> list[list
         The labelings of each doc, the best first; at least one.
 
     Raises:
-        InputError: Without a guarantee of `spacy-crf-ner calibrate --set-coverage`, at another
+        InputError: Without a guarantee of `spacy-crf-ner promise fit --set-coverage`, at another
             temperature or with other disabled labels than those of the guarantee, and for docs that
             the component cannot read.
     """
@@ -137,20 +137,20 @@ def prediction_sets(pipe: CRFEntityRecognizer, docs: Iterable[Doc]) -> list[list
     guarantee = pipe.cfg["guarantees"].get("set_coverage")
     if guarantee is None:
         raise InputError(
-            f"[{pipe.name}] prediction_sets: expected a pipeline that guarantees to contain the "
-            "right labeling, got one without. Calibrate it: spacy-crf-ner calibrate --set-coverage."
+            f"[{pipe.name}] The pipeline has no promise of a set coverage, which prediction sets "
+            "need. Fit one: spacy-crf-ner promise fit --set-coverage 0.9."
         )
     settings = guarantee["settings"]
     then, without = settings["temperature"], settings.get("disabled_labels", [])
     if not math.isclose(then, pipe.temperature, rel_tol=1e-8):
         raise InputError(
             f"[{pipe.name}] prediction_sets: expected the temperature of the guarantee, {then}, "
-            f"got {pipe.temperature}. Set it back, or calibrate again."
+            f"got {pipe.temperature}. Set it back, or promise again."
         )
     if without != sorted(pipe.disabled_labels):
         raise InputError(
             f"[{pipe.name}] prediction_sets: expected the disabled labels of the guarantee, "
-            f"{without}, got {[*pipe.disabled_labels]}. Set them back, or calibrate again."
+            f"{without}, got {[*pipe.disabled_labels]}. Set them back, or promise again."
         )
     lowest = math.log(guarantee["threshold"])
     batches = (docs[i : i + BATCH_SIZE] for i in range(0, len(docs), BATCH_SIZE))

@@ -40,7 +40,7 @@ class Known(NamedTuple):
 
     is_complete: bool  # whether they are all that it was trained on
     train: set[int]
-    dev: set[int]  # those that it was evaluated on before an update, or before it was saved
+    dev: set[int]  # evaluated on before an update, or before it was saved, or calibrated on
 
 
 class SeenTexts:

@@ -144,8 +144,8 @@ def test_preset_entities_of_other_labels_are_removed(model: Path, tmp_path: Path
 @pytest.mark.parametrize(
     "name, labels, message",
     [
-        ("plain", "", "expected a pipeline that guarantees a recall, got one without"),
-        ("together", "PER", "expected all labels, or a guarantee for each label, got one for all"),
+        ("plain", "", "has no promise of a recall, which redaction needs"),
+        ("together", "PER", "expected all labels, or a promise for each label, got one for all"),
         ("careful", "PER,ORG", "--labels: expected some of LOC, PER, got ORG"),
     ],
 )
@@ -215,12 +215,12 @@ def test_redact_command_keeps_large_integer_id(model: Path, tmp_path: Path) -> N
     assert json.loads((tmp_path / "x.jsonl").read_text())["id"] == 10**30
 
 
-@pytest.mark.parametrize("command", ["redact", "monitor"])
-def test_redact_and_monitor_too_long_text_prints_line_number(
+@pytest.mark.parametrize("command", ["redact", "promise check"])
+def test_redact_and_promise_check_too_long_text_prints_line_number(
     model: Path, tmp_path: Path, command: str
 ) -> None:
     (tmp_path / "texts.txt").write_text("it\n" + "Anna " * 200_001 + "\n")
-    arguments = [command, str(model / "careful"), str(tmp_path / "texts.txt")]
+    arguments = [*command.split(), str(model / "careful"), str(tmp_path / "texts.txt")]
     arguments += [str(tmp_path / "x.jsonl")] * (command == "redact")
     result = CliRunner().invoke(app, arguments)
     place = "texts.txt, line 2" if command == "redact" else "texts.txt:2"
@@ -229,8 +229,8 @@ def test_redact_and_monitor_too_long_text_prints_line_number(
     assert not (tmp_path / "x.jsonl").exists()
 
 
-@pytest.mark.parametrize("command", ["redact", "monitor"])
-def test_redact_and_monitor_failing_document_raises_despite_error_handler(
+@pytest.mark.parametrize("command", ["redact", "promise check"])
+def test_redact_and_promise_check_failing_document_raises_despite_error_handler(
     model: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(doc: Doc) -> Doc:
@@ -249,7 +249,7 @@ def test_redact_and_monitor_failing_document_raises_despite_error_handler(
     for module in ("annotate.redaction", "pipeline.load"):
         monkeypatch.setattr(f"spacy_crf_ner.{module}.load", load)
     (tmp_path / "texts.txt").write_text("Anna came\nit came\nAnna saw it\n")
-    arguments = [command, "careful", str(tmp_path / "texts.txt")]
+    arguments = [*command.split(), "careful", str(tmp_path / "texts.txt")]
     arguments += [str(tmp_path / "x.jsonl")] * (command == "redact")
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, RuntimeError), result.output

@@ -247,9 +247,12 @@ def test_help_lists_each_command_with_its_whole_summary_in_a_panel() -> None:
         assert f" {name} {summary} " in f"{' '.join(output.split())} "
 
 
-@pytest.mark.parametrize("name", get_command(app).commands)  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    "name",
+    [*get_command(app).commands, "promise fit", "promise check"],  # type: ignore[attr-defined]
+)
 def test_help_of_a_command_has_an_example_and_fits_in_80_columns(name: str) -> None:
-    text = runner.invoke(app, [name, "-h"], env={"COLUMNS": "80"}).output
+    text = runner.invoke(app, [*name.split(), "-h"], env={"COLUMNS": "80"}).output
     assert re.search(rf"Examples?[^\n]*:\n.*spacy.crf.ner {name}", text, re.DOTALL), text
     assert "\\b" not in text and "\b" not in text
     assert [line for line in text.splitlines() if len(line) > 80] == []

@@ -1,4 +1,4 @@
-"""The commands report, calibrate and visualize for a pipeline whose entities overlap."""
+"""The commands report, calibrate, promise and visualize for a pipeline whose entities overlap."""
 
 import json
 import shutil
@@ -84,14 +84,14 @@ def test_calibrate_overlapping_entities_saves_pipeline(folder: Path, tmp_path: P
     assert pipe.temperature > 1.0 and pipe.decode == "max_expected_f"
 
 
-def test_calibrate_overlapping_with_recall_prints_error(folder: Path, tmp_path: Path) -> None:
+def test_promise_fit_overlapping_prints_error(folder: Path, tmp_path: Path) -> None:
     arguments = (folder / "model", folder / "dev.spacy", tmp_path / "new", "--recall", "0.9")
-    code, output = run("calibrate", *arguments)
+    code, output = run("promise", "fit", *arguments)
     assert code == 1 and not (tmp_path / "new").exists()
     (error,) = [line for line in output.splitlines() if line.startswith("Error: ")]
     assert error == (
-        "Error: [ner] guarantees: expected a component with overlap = false, got true. Calibrate "
-        "without guarantees of recall, precision or set coverage, or train one without overlap."
+        "Error: [ner] Nothing can be promised of entities that overlap. Expected overlap = false, "
+        "got true. Train a pipeline without overlap."
     )
 
 

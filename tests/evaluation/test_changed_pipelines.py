@@ -227,18 +227,18 @@ def test_guarantee_for_sentences_names_their_length_and_drift_flags_documents(
     examples = make_examples(nlp, SENTENCES * 20)
     fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.5))
     given = guarantees(nlp)["recall"]
-    assert given["unit"] == "document" and given["monitor"] is None
+    assert given["unit"] == "document" and given["drift"] is None
     assert given["tokens"] == pytest.approx(sum(len(eg.predicted) for eg in examples) / 140)
     assert given["labels"] == ["GPE", "ORG", "PERSON"]
     assert (given["texts"], given["different_texts"]) == (140, 7)
     long = " ".join(text for text, _ in SENTENCES)
     drift(nlp, [nlp.make_doc(long) for _ in range(40)])
-    found = guarantees(nlp)["recall"]["monitor"]
+    found = guarantees(nlp)["recall"]["drift"]
     assert found["documents"] == 40 and "tokens" in found["differ"]
     nlp.to_disk(tmp_path)
-    assert guarantees(spacy.load(tmp_path))["recall"]["monitor"] == found
+    assert guarantees(spacy.load(tmp_path))["recall"]["drift"] == found
     drift(nlp, [eg.predicted for eg in examples])
-    assert guarantees(nlp)["recall"]["monitor"] == {"documents": 120, "differ": []}
+    assert guarantees(nlp)["recall"]["drift"] == {"documents": 120, "differ": []}
     # nothing is known of this one
     fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.5))
-    assert guarantees(nlp)["recall"]["monitor"] is None
+    assert guarantees(nlp)["recall"]["drift"] is None

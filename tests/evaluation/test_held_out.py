@@ -13,7 +13,6 @@ from typer.testing import CliRunner, Result
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import fit_guarantees as fitting
-from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.held_out import new_examples, seen_in_training
@@ -57,24 +56,22 @@ def forget(nlp: Language) -> None:
     recognizer(nlp).cfg["seen"] = {"is_complete": False, "train": "", "dev": ""}
 
 
-@pytest.mark.parametrize("fit", [calibrate, fit_guarantees])
-def test_guarantee_leaves_out_documents_of_train_and_dev(nlp: Language, fit: Any) -> None:
+def test_guarantee_leaves_out_documents_of_train_and_dev(nlp: Language) -> None:
     examples = [*written(nlp, "train", 15), *written(nlp, "new", 40), *written(nlp, "dev", 10)]
     message = (
-        r"25 of 65 documents are left out, .*: 15 in training, and 10 in the evaluations that "
-        r"chose its weights \(document 0, 1, 2, 3, 4, ...; the first is 'Bonn came to the train "
-        r"number 0\..*40 are left\."
+        r"25 of 65 documents are left out, .*: 15 in training, and 10 in the evaluations or the "
+        r"calibration that followed \(document 0, 1, 2, 3, 4, ...; the first is 'Bonn came to the "
+        r"train number 0\..*40 are left\."
     )
-    asked = {"examples": examples, "name": "crf_ner", "targets": Targets(recall=0.5)}
     with pytest.warns(UserWarning, match=message):
-        fit(nlp, **asked)
+        fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.5))
     found = guarantees(nlp)["recall"]
-    assert found["documents"] == (40 if fit is fit_guarantees else 20)  # a half of them
+    assert found["documents"] == 40
     assert (found["compared_with"], found["counts_dev"]) == (["train", "dev"], False)
     with pytest.warns(UserWarning, match="15 of 65 .* 15 in training .document"):
-        fit(nlp, **{**asked, "targets": Targets(recall=0.5, count_dev=True)})
+        fit_guarantees(nlp, "crf_ner", examples, Targets(recall=0.5, count_dev=True))
     found = guarantees(nlp)["recall"]
-    assert found["documents"] == (50 if fit is fit_guarantees else 25)
+    assert found["documents"] == 50
     assert (found["compared_with"], found["counts_dev"]) == (["train"], True)
 
 
@@ -98,8 +95,8 @@ def test_guarantee_leaves_out_documents_whose_evaluation_chose_the_saved_weights
 def test_guarantee_on_documents_of_train_alone_raises_and_changes_nothing(nlp: Language) -> None:
     before = recognizer(nlp).cfg["guarantees"], recognizer(nlp).spans_key
     for part, stated in (("train", {"held_out": True}), ("train", {}), ("dev", {})):
-        with pytest.raises(InputError, match=r"0 are left\. Calibrate on new documents"):
-            calibrate(nlp, written(nlp, part, 10), targets=Targets(recall=0.5, **stated))
+        with pytest.raises(InputError, match=r"0 are left\. Use new ones\. Documents of"):
+            fit_guarantees(nlp, "crf_ner", written(nlp, part, 10), Targets(recall=0.5, **stated))
     assert (recognizer(nlp).cfg["guarantees"], recognizer(nlp).spans_key) == before
 
 
@@ -142,47 +139,39 @@ def test_texts_of_another_recognizer_count_too(nlp: Language) -> None:
         assert len(new_examples(nlp, "crf_ner", examples, Targets(recall=0.5))[0]) == 15
 
 
-def test_calibration_without_guarantee_uses_dev_and_train(nlp: Language) -> None:
-    examples = [*written(nlp, "train", 15), *written(nlp, "dev", 10)]
-    assert calibrate(nlp, examples)["before"]["entities"] > 0
-    # With the training data, those of train are left out, and those of dev are not.
-    with pytest.warns(UserWarning, match=r"15 of 25 documents are left out.* 10 are left\."):
-        calibrate(nlp, examples, targets=Targets(trained_on=[examples[0].text]))
-
-
-def run(model: Path, folder: Path, parts: dict[str, int], *options: str) -> Result:
+def run(
+    model: Path, folder: Path, parts: dict[str, int], *options: str, command: str = "promise fit"
+) -> Result:
     nlp, corpus = spacy.blank("en"), folder / "corpus"
     corpus.mkdir(exist_ok=True)
     for part, n in parts.items():
         docs = [eg.reference for eg in written(nlp, part, n)]
         DocBin(docs=docs).to_disk(corpus / f"{part}.spacy")
     paths = [str(each) for each in (model, corpus, folder / "careful")]
-    return CliRunner().invoke(app, ["calibrate", *paths, *options])
+    return CliRunner().invoke(app, [*command.split(), *paths, *options])
 
 
-def test_calibrate_command_of_folder_with_train_and_dev_is_refused(
+def test_promise_fit_command_of_folder_with_train_and_dev_is_refused(
     model: Path, tmp_path: Path
 ) -> None:
     parts = {"train": 15, "dev": 10, "test": 15}
-    result = run(model, tmp_path, parts, "--recall", "0.9")
+    result = run(model, tmp_path, parts, "--recall", "0.95")
     assert result.exit_code == 1 and not (tmp_path / "careful").exists()
     error = " ".join(result.stderr.split())
     assert "25 of 40 documents are left out" in error and "15 are left." in error
-    assert (
-        "got 8 with such entities. Calibrate on more (half of them serve the guarantees)" in error
-    )
-    assert "train and dev do not count." in error
+    assert "needs at least 19, got 15 with such entities. Use more, or promise less. " in error
+    assert error.endswith("Documents of train and dev do not count.")
     assert "UserWarning" not in error
 
 
-def test_calibrate_command_says_that_a_guarantee_from_dev_is_too_good(
+def test_promise_fit_command_says_that_a_guarantee_from_dev_is_too_good(
     model: Path, tmp_path: Path
 ) -> None:
     options = "--recall", "0.5", "--count-dev"
     result = run(model, tmp_path, {"train": 2, "dev": 10}, *options)
     assert result.exit_code == 0, result.output
     error = " ".join(result.stderr.split())
-    assert "2 in training (document" in error and "The guarantee is too good." in error
+    assert "2 in training (document" in error and "The promise is too good." in error
 
 
 @pytest.mark.parametrize("part, n", [("train", 15), ("test", 0)])
@@ -192,31 +181,27 @@ def test_documents_that_were_trained_on_are_counted(model: Path, part: str, n: i
     assert seen_in_training(spacy.blank("en"), written(nlp, part, 15)) == 0
 
 
-def test_report_command_warns_of_documents_that_were_trained_on(
-    model: Path, tmp_path: Path
+@pytest.mark.parametrize("command", ["report", "calibrate"])
+def test_commands_warn_of_documents_that_were_trained_on(
+    model: Path, tmp_path: Path, command: str
 ) -> None:
-    gold = [
-        eg.reference for part in ("train", "test") for eg in written(spacy.blank("en"), part, 3)
-    ]
-    DocBin(docs=gold).to_disk(tmp_path / "gold.spacy")
-    paths = [str(each) for each in (model, tmp_path / "gold.spacy", tmp_path / "report")]
-    result = CliRunner().invoke(app, ["report", *paths])
+    result = run(model, tmp_path, {"train": 3, "test": 3}, command=command)
     assert result.exit_code == 0, result.output
     assert "was trained on 3 of the 6 documents" in " ".join(result.stderr.split())
 
 
-def test_calibrate_command_warns_of_copies(model: Path, tmp_path: Path) -> None:
+def test_promise_fit_command_warns_of_copies(model: Path, tmp_path: Path) -> None:
     (tmp_path / "corpus").mkdir()
     docs = [eg.reference for eg in written(spacy.blank("en"), "test", 30)]
     DocBin(docs=docs).to_disk(tmp_path / "corpus" / "copy.spacy")
     result = run(model, tmp_path, {"test": 30}, "--recall", "0.5")
     assert result.exit_code == 0, result.output
-    different = guarantees(spacy.load(tmp_path / "careful"))["recall"]["different_texts"]
-    assert different < 30
-    assert f"Warning: {30 - different} of the 30 documents" in " ".join(result.stderr.split())
+    found = guarantees(spacy.load(tmp_path / "careful"))["recall"]
+    assert (found["texts"], found["different_texts"]) == (60, 30)
+    assert "Warning: 30 of the 60 documents" in " ".join(result.stderr.split())
 
 
-def test_calibrate_command_saves_what_the_guarantee_is_about(model: Path, tmp_path: Path) -> None:
+def test_promise_fit_command_saves_what_the_guarantee_is_about(model: Path, tmp_path: Path) -> None:
     old = spacy.load(model)
     forget(old)
     old.to_disk(tmp_path / "old")
@@ -227,9 +212,9 @@ def test_calibrate_command_saves_what_the_guarantee_is_about(model: Path, tmp_pa
     lines = " ".join(result.output.split())
     lengths = [len(eg.reference) for eg in written(old, "test", 30)]
     mean = f"{sum(lengths) / 30:.0f}"
-    assert f"Guaranteed for a document, of {mean} tokens on average, and the labels LOC" in lines
+    assert f"Promised for a document, of {mean} tokens on average, and the labels LOC" in lines
     assert "repetitions" not in lines
     found = guarantees(spacy.load(tmp_path / "careful"))["recall"]
-    assert (found["unit"], found["labels"], found["monitor"]) == ("document", ["LOC"], None)
+    assert (found["unit"], found["labels"], found["drift"]) == ("document", ["LOC"], None)
     assert found["tokens"] == pytest.approx(sum(lengths) / 30, abs=1)
     assert found["compared_with"] == [] and found["counts_dev"] is False

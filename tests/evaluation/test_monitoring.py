@@ -143,18 +143,18 @@ def run(folder: Path, model: str, docs: list[tuple[str, Any]], kind: str) -> Any
     else:
         nlp = spacy.blank("en")
         DocBin(docs=[nlp.make_doc(text) for text, _ in docs]).to_disk(path)
-    return CliRunner().invoke(app, ["monitor", str(folder / model), str(path)])
+    return CliRunner().invoke(app, ["promise", "check", str(folder / model), str(path)])
 
 
 @pytest.mark.parametrize("kind", ["txt", "spacy"])
-def test_monitor_command_exits_2_for_different_documents(folder: Path, kind: str) -> None:
+def test_promise_check_command_exits_2_for_different_documents(folder: Path, kind: str) -> None:
     same = run(folder, "careful", sentences(NAMES, 150), kind)
     assert same.exit_code == 0 and "No difference" in same.stdout, same.output
     strange = [f"{name}{i}" for i, name in enumerate(["xyzzy", "ångström", "q"] * 5)]
     other = run(folder, "careful", sentences(strange, 150), kind)
-    assert other.exit_code == 2 and "guarantees do not hold" in " ".join(other.stdout.split())
+    assert other.exit_code == 2 and "promises do not hold" in " ".join(other.stdout.split())
     refused = run(folder, "plain", sentences(NAMES, 5), kind)
-    assert refused.exit_code == 1 and "expected a pipeline with guarantees" in refused.stderr
+    assert refused.exit_code == 1 and "has no promises" in refused.stderr
 
 
 def test_drift_compares_with_calibration_docs(folder: Path) -> None:
@@ -169,7 +169,7 @@ def test_drift_compares_with_calibration_docs(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("p, code", [(0.0035, 0), (0.0033, 2)])
-def test_monitor_command_applies_bonferroni_correction(
+def test_promise_check_command_applies_bonferroni_correction(
     folder: Path, monkeypatch: pytest.MonkeyPatch, p: float, code: int
 ) -> None:
     """At 0.01 for all three of them, by Bonferroni's correction."""
