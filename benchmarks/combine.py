@@ -1,7 +1,7 @@
 """What agreement of noisy annotations is worth: docs/training.md.
 
 Three sources are copies of the gold entities of a corpus, with changed ones. What
-`spacy-crf-ner combine` makes of them is compared with the model of Dawid and Skene (1979) over the
+`spacy-crf-ner merge` makes of them is compared with the model of Dawid and Skene (1979) over the
 BIO tags of the tokens, where each source has a confusion matrix, fitted by EM.
 """
 

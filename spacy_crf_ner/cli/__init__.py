@@ -17,13 +17,13 @@ from ..input_error import InputError
 from . import console
 from .calibrate import calibrate
 from .check import check
-from .combine import combine
 from .convert import convert
 from .distill import distill
 from .explain import explain
 from .export import export
 from .info import info
 from .init import init
+from .merge import merge
 from .predict import predict
 from .promise import promise
 from .redact import redact
@@ -35,7 +35,7 @@ from .visualize import visualize
 
 # In the order of the help.
 PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
-    "Data": (convert, check, combine),
+    "Data": (convert, check, merge),
     "Train": (init, train, distill),
     "Evaluate": (report, visualize, calibrate, promise, explain),
     "Annotate": (suggest, review),

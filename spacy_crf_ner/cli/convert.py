@@ -72,15 +72,6 @@ def convert(
             "key to read from .spacy files.",
         ),
     ] = None,
-    merge: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            metavar="CORPUS",
-            help="Merge INPUT, as answers of annotators, into the documents with the same text of "
-            "this .spacy file, or folder of them, and write the result to OUTPUT, a new file.",
-        ),
-    ] = None,
     split: Annotated[
         str,
         typer.Option(
@@ -186,7 +177,6 @@ def convert(
       spacy-crf-ner convert corpus for_datasets --parquet
       spacy-crf-ner convert places.jsonl places --labels GPE,LOC
       spacy-crf-ner convert nested.jsonl nested --spans-key sc
-      spacy-crf-ner convert answers.jsonl new.spacy --merge corpus/train.spacy
     """
     leave_out_torch()
     from .. import data
@@ -233,7 +223,6 @@ def convert(
             n_sents=n_sents,
             syllables=syllables,
             labels=None if labels is None else _labels(labels),
-            merge=merge,
             split=data.Split(_shares(split), seed, split_by),
             parquet=parquet,
             overwrite=overwrite,

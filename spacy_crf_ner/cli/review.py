@@ -52,7 +52,7 @@ def review(
                       first: .jsonl, or .json for Label Studio, with its
                       configuration in labeling.xml
 
-    `convert ANSWERS OUTPUT --merge CORPUS` replaces the annotation by the corrected one.
+    `merge ANSWERS OUTPUT --into CORPUS` replaces the annotation by the corrected one.
 
     \b
     Example:

@@ -84,7 +84,7 @@ def suggest(
       errors.jsonl  documents that cannot be read or scored
       summary.json  the number of documents, and where each of their units is
 
-    `convert ANSWERS OUTPUT --merge CORPUS` adds the answers to a corpus.
+    `merge ANSWERS OUTPUT --into CORPUS` adds the answers to a corpus.
 
     \b
     --exclude compares texts, without whitespace at their ends, and leaves out:

@@ -6,6 +6,7 @@ from .files import SPLITS, find_parts
 from .format_detection import FORMATS, detect_format
 from .hugging_face import download
 from .inline import read_inline
+from .merging import merge
 from .repair_log import ALIGNMENTS, DISCONTINUOUS, MAX_LOSS, ConversionLog, describe_kind
 from .splits import WAYS, Split
 from .vietnamese import SYLLABLES
@@ -28,6 +29,7 @@ __all__ = [
     "detect_format",
     "download",
     "find_parts",
+    "merge",
     "read_gold",
     "read_inline",
 ]

@@ -5,21 +5,18 @@ are not whitespace.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 
-from ..atomic import atomic_write
-from ..docbin import SUFFIX
 from ..input_error import InputError
 from ..pipeline.annotated_labels import KEY
 from ..tags import SpanOffsets
 from .conversion import read_corpus
-from .docbin import CorpusWriter
+from .docbin import check_new_docbin, write_docbin
 from .json_records import shorten
 from .repair_log import ConversionLog
 
@@ -65,10 +62,11 @@ def combine(
     """
     names = [str(source) for source in sources]
     if len({source.resolve() for source in sources}) < max(len(sources), 2):
-        raise InputError(f"combine: expected two or more different sources, got {names}.")
-    if target.suffix != SUFFIX or target.exists():
-        got = "an existing file" if target.exists() else f"{target.name!r}"
-        raise InputError(f"{target}: expected the name of a new {SUFFIX} file, got {got}.")
+        raise InputError(
+            f"Agreement needs two or more different inputs, got {', '.join(names)}. Name others, "
+            "or the corpus that answers belong to, as --into CORPUS."
+        )
+    check_new_docbin(target, sources)
     needed = len(names) // 2 + 1 if min_agree is None else min_agree
     if not 1 <= needed <= len(names):
         raise InputError(f"min_agree: expected 1 to {len(names)}, all sources, got {needed}.")
@@ -84,17 +82,17 @@ def combine(
     total = str(target)
     log.check_kept(total)
     counts: Counts = {name: Counter() for name in (*names, total)}
-    with TemporaryDirectory() as scratch:
-        writer = CorpusWriter(Path(scratch, "docs"))
+
+    def combined() -> Iterator[Doc]:
         for docs in found.values():
             for name in (*docs, total):
                 counts[name].update({"docs": 1, "docs, not in all": int(len(docs) < len(names))})
             if len(docs) < len(names) and not log.notes:
                 text = next(iter(docs.values())).text
                 log.notes.append(f"Not in all: {shorten(text)}, which is in {' and '.join(docs)}.")
-            writer.add(_combine(docs, needed, counts, total))
-        with atomic_write(target) as unfinished:
-            writer.write(unfinished)
+            yield _combine(docs, needed, counts, total)
+
+    write_docbin(combined(), target)
     return counts
 
 

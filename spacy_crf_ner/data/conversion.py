@@ -25,7 +25,6 @@ from .files import SPLITS, find_files
 from .format_detection import FORMATS, Reader, detect_format
 from .json_records import check_unicode
 from .jsonl import write_jsonl
-from .merging import merge_answers
 from .offsets import INCORRECT, set_annotated_labels
 from .parquet import SUFFIX as PARQUET
 from .parquet import write_parquet
@@ -54,8 +53,6 @@ class ConvertOptions:
             words.
         labels: The labels that the corpus annotates, stored with each doc; None for all, or those
             that its docs say.
-        merge: Corpus to merge the docs into as answers, see `merge_answers`: a .spacy file or a
-            folder of them. The target is one .spacy or .jsonl file, and entities cannot overlap.
         split: How it is split. A part without a share, or a share of 0, is not written. The log
             notes how it was split, and if another split than by default is not used.
         parquet: Write .parquet files, see `write_parquet`, instead of .spacy.
@@ -67,7 +64,6 @@ class ConvertOptions:
     n_sents: int = 1
     syllables: str = "keep"
     labels: Sequence[str] | None = None
-    merge: Path | None = None
     split: Split = DEFAULT
     parquet: bool = False
     overwrite: bool = False
@@ -124,7 +120,7 @@ def convert(
     names = [name for part in plan.values() for name in part]
     outputs = {name: target if one_file else target / f"{name}{suffix}" for name in names}
     read = [path for paths in files.values() for path in paths]
-    _check_outputs(target, outputs, suffix, sources, read, options)
+    _check_outputs(target, outputs, suffix, sources, read, options.overwrite)
     where = ", ".join(map(str, sources))
 
     def read_part(part: str, log: ConversionLog, total: int | None = None) -> Iterator[Doc]:
@@ -163,7 +159,7 @@ def _prepare(
     nlp: Language,
     log: ConversionLog,
 ) -> Iterator[Doc]:
-    """Divide or join syllables, group sentences, mark labels, and merge answers."""
+    """Divide or join syllables, group sentences, and mark labels."""
     sentences = (SYLLABLES[options.syllables](docs) for docs in files)
     docs: Iterator[Doc] = (
         doc for each in sentences for doc in group_sentences(each, options.n_sents)
@@ -173,9 +169,7 @@ def _prepare(
             set_annotated_labels(doc, options.labels, log, f"{part}, doc {number}")
             for number, doc in enumerate(docs, 1)
         )
-    if options.merge is None:
-        return docs
-    return merge_answers(read_docbin(options.merge, nlp.vocab)[1], docs, log)
+    return docs
 
 
 def _write(
@@ -257,7 +251,7 @@ def _known_counts(parts: Mapping[str, "Counter[str]"]) -> dict[str, dict[str, in
 
 def _check_options(target: Path, options: ConvertOptions, spans_key: str | None) -> str:
     """Raise InputError for choices that do not go together. Returns the suffix of the outputs."""
-    syllables, merge = options.syllables, options.merge
+    syllables = options.syllables
     if spans_key in ("", KEY, INCORRECT):
         got = f"got {spans_key!r}. Use another one, such as 'sc'"
         raise InputError(f"spans_key: expected a key for entities, {got}.")
@@ -275,16 +269,6 @@ def _check_options(target: Path, options: ConvertOptions, spans_key: str | None)
             f"{target}: expected a folder, or a file that ends in {' or '.join(FILE_SUFFIXES)}, "
             f"got {target.suffix}. Choose one of these, or create a folder of this name before."
         )
-    # A table has no place for answers that a span is no entity.
-    can_merge = target.suffix in (SUFFIX, ".jsonl") and spans_key is None and options.n_sents == 1
-    if merge is not None and not can_merge:
-        raise InputError(
-            f"merge: expected one .spacy or .jsonl file as the output, no spans key, and one "
-            f"sentence per doc, got {target}, {spans_key} and {options.n_sents}. Write to "
-            "a new file."
-        )
-    if merge is not None and target.resolve() == merge.resolve():
-        raise InputError(f"{target}: expected an output that is not an input. Choose another file.")
     one_file = target.suffix in FILE_SUFFIXES
     suffix = target.suffix if one_file else PARQUET if options.parquet else SUFFIX
     if options.parquet and suffix != PARQUET:
@@ -304,7 +288,7 @@ def _check_outputs(
     suffix: str,
     sources: Sequence[Path],
     read: Sequence[Path],
-    options: ConvertOptions,
+    overwrite: bool,
 ) -> None:
     """Raise InputError for an output that would replace, or be read with, an input or other file.
 
@@ -325,14 +309,13 @@ def _check_outputs(
     # All .spacy files of a folder, at any depth, are read as one corpus.
     whole = [path for path in read if path.suffix == SUFFIX]
     whole += sources if whole else []
-    whole += [options.merge] if options.merge else []
     for path, folder in product(outputs.values(), whole):
         if suffix == SUFFIX and folder.resolve() in path.resolve().parents:
             raise InputError(
                 f"{path}: expected an output that is not in an input folder, got one in {folder}, "
                 "which would then have each document twice. Choose a place beside this folder."
             )
-    suffixes = [suffix] if options.overwrite else [SUFFIX, PARQUET]
+    suffixes = [suffix] if overwrite else [SUFFIX, PARQUET]
     all_parts = [target / f"{name}{end}" for name, end in product(SPLITS, suffixes)]
     old = [path for path in all_parts if path not in outputs.values()]
     if found := [path for path in old if path.exists() and target.is_dir()]:
@@ -341,7 +324,7 @@ def _check_outputs(
             f"{found[0]}: expected only the parts {written}, got one of an earlier "
             "conversion, which may share docs with the new ones. Remove it, or use a new folder."
         )
-    if not options.overwrite and (found := [path for path in outputs.values() if path.exists()]):
+    if not overwrite and (found := [path for path in outputs.values() if path.exists()]):
         raise InputError(
             f"{found[0]}: expected a new file, got one of an earlier conversion. Use a new folder, "
             "or replace the corpus with --overwrite."

@@ -2,13 +2,16 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
+from ..atomic import atomic_write
 from ..docbin import SUFFIX, find_docbins, read_docbin
+from ..input_error import InputError
 from ..pipeline.gold import gold_entities
 from .repair_log import ConversionLog, error
 
@@ -87,3 +90,27 @@ class CorpusWriter:
         number = len(list(self._scratch.iterdir()))
         self._docs.to_disk(self._scratch / f"{number:05}{SUFFIX}")
         self._docs, self._tokens = DocBin(store_user_data=True), 0
+
+
+def write_docbin(docs: Iterable[Doc], target: Path) -> Counter[str]:
+    """Write Docs to a new file, or folder; return the counts of `CorpusWriter` that are not 0."""
+    with TemporaryDirectory() as scratch:
+        writer = CorpusWriter(Path(scratch, "docs"))
+        for doc in docs:
+            writer.add(doc)
+        with atomic_write(target) as unfinished:
+            writer.write(unfinished)
+    return +writer.counts
+
+
+def check_new_docbin(target: Path, inputs: Iterable[Path]) -> None:
+    """Raise InputError if an output is no new .spacy file, or would be read with an input."""
+    if target.exists():
+        raise InputError(f"{target} exists already. The output, the last argument, is a new file.")
+    if target.suffix != SUFFIX:
+        raise InputError(
+            f"{target} is no {SUFFIX} file. Write a {SUFFIX} file; `convert` makes others of it."
+        )
+    for folder in inputs:
+        if folder.resolve() in target.resolve().parents:
+            raise InputError(f"{target} is in the input {folder}. Choose a place beside it.")

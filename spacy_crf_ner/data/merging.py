@@ -4,17 +4,22 @@ Answers are Docs. Each says something of its annotated tokens, and of its incorr
 nothing of other tokens. They are about all labels, unless they have annotated labels themselves.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from spacy.language import Language
 from spacy.tokens import Doc, Span
 
 from ..input_error import CorpusError
 from ..ml.zero_width import is_blank
 from ..pipeline.annotated_labels import KEY, annotated_labels, mark_annotated_labels
 from ..tags import SpanOffsets
+from .conversion import read_corpus, read_gold
+from .docbin import check_new_docbin, write_docbin
 from .json_records import shorten
 from .offsets import INCORRECT, aligned
 from .repair_log import ConversionLog, error
@@ -37,6 +42,48 @@ class AnswerSpans(NamedTuple):
     def covers(self, doc: Doc) -> bool:
         """Whether it annotates all words of the doc."""
         return all(self.now[token.i] or is_blank(token.text) for token in doc)
+
+
+def merge(
+    answers: Sequence[Path],
+    corpus: Path,
+    target: Path,
+    *,
+    nlp: Language,
+    log: ConversionLog | None = None,
+) -> Counter[str]:
+    """Merge answers into a corpus, see `merge_answers`, and write the result.
+
+    Args:
+        answers: Files or folders in any format.
+        corpus: A file or folder in any format, without mistakes; the parts of a folder are one.
+        target: A new .spacy file.
+        nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
+        log: Decides what happens to mistakes in answers, and counts them; it has no spans_key.
+            None: all mistakes are raised together.
+
+    Returns:
+        The numbers of docs, sentences, tokens and entities that were written, and of the entities
+        of each label, as "entities.PERSON".
+
+    Raises:
+        InputError: For a target that is not a new .spacy file, or is in a folder that is read.
+        CorpusError: For a corpus or answers that cannot be read, and if repairs leave out more of
+            the answers than the `max_loss` of the log.
+    """
+    check_new_docbin(target, [*answers, corpus])
+    log = log or ConversionLog()
+    where = ", ".join(map(str, answers))
+    log.start_part("answers")
+    log.collect()
+    given = [doc for path in answers for doc in read_corpus([path], nlp, log)]
+
+    def merged() -> Iterator[Doc]:
+        yield from merge_answers(read_gold(corpus, nlp, ConversionLog())[1], given, log)
+        log.check_no_mistakes(where)
+        log.check_kept(where)
+
+    return write_docbin(merged(), target)
 
 
 def merge_answers(

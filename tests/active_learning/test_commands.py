@@ -91,7 +91,7 @@ def test_review_invalid_arguments_exit_with_1(pipeline, corpus, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_suggest_excludes_answers_merged_by_convert(pipeline, corpus, tmp_path, loop):
+def test_suggest_excludes_merged_answers(pipeline, corpus, tmp_path, loop):
     (tmp_path / "texts.txt").write_text("Tim Cook came.\nWashington\nNothing\n")
     out = tmp_path / "tasks"
     arguments = [pipeline, tmp_path / "texts.txt", out, "--n", 3, "--random-share", 0]
@@ -102,7 +102,7 @@ def test_suggest_excludes_answers_merged_by_convert(pipeline, corpus, tmp_path, 
     answers = [{**json.loads(line), "answer": "accept", "spans": []} for line in lines]
     (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, answers)))
     merged = tmp_path / "merged.spacy"
-    result = run("convert", tmp_path / "answers.jsonl", merged, "--merge", corpus)
+    result = run("merge", tmp_path / "answers.jsonl", merged, "--into", corpus)
     assert result.exit_code == 0, result.output
     assert "Merged: 3 answers, 1 unchanged, 0 changed, 3 added" in result.output
     again = tmp_path / "again"
@@ -111,22 +111,29 @@ def test_suggest_excludes_answers_merged_by_convert(pipeline, corpus, tmp_path, 
     assert Path(again / "tasks.jsonl").read_text() == ""
 
 
-def test_convert_merge_missing_corpus_prints_option_name(tmp_path):
-    (tmp_path / "answers.jsonl").write_text('{"text": "Hanoi", "spans": []}')
-    missing = tmp_path / "none.spacy"
-    result = run("convert", tmp_path / "answers.jsonl", tmp_path / "new.spacy", "--merge", missing)
-    message = " ".join(result.output.split())
-    assert result.exit_code and "--merge" in message and "does not exist" in message
-    assert not (tmp_path / "new.spacy").exists()
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        (["--into", "none.spacy"], "none.spacy does not exist."),
+        (["--into", "none.spacy", "--min-agree", 1], "--min-agree is for inputs without --into."),
+        ([], "Agreement needs two or more different inputs, got answers.jsonl."),
+    ],
+)
+def test_merge_mistakes_print_one_line(tmp_path, monkeypatch, options, says):
+    monkeypatch.chdir(tmp_path)
+    Path("answers.jsonl").write_text('{"text": "Hanoi", "spans": []}')
+    result = run("merge", "answers.jsonl", "new.spacy", *options)
+    assert result.exit_code == 1 and result.stderr.startswith(f"Error: {says}")
+    assert len(result.stderr.splitlines()) == 1 and not Path("new.spacy").exists()
 
 
-def test_convert_merge_into_folder_writes_all_docs(corpus, tmp_path):
+def test_merge_into_folder_writes_all_docs(corpus, tmp_path):
     folder = tmp_path / "train.spacy"  # as `convert` writes a large corpus
     folder.mkdir()
     corpus.rename(folder / "00000.spacy")
     (tmp_path / "answers.jsonl").write_text('{"text": "Hanoi", "spans": []}')
     new = tmp_path / "new.spacy"
-    result = run("convert", tmp_path / "answers.jsonl", new, "--merge", folder)
+    result = run("merge", tmp_path / "answers.jsonl", new, "--into", folder)
     assert result.exit_code == 0, result.output
     texts = [doc.text for doc in DocBin().from_disk(new).get_docs(spacy.blank("en").vocab)]
     assert texts == [f"Tim Cook visited Hanoi {SCRIPT}", "Hanoi"]

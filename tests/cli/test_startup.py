@@ -47,7 +47,7 @@ def test_help_of_an_option_names_the_choices_of_the_function(command, option, ch
     assert ", ".join(choices) in text
 
 
-@pytest.mark.parametrize("command", ["convert", "combine"])
+@pytest.mark.parametrize("command", ["convert", "merge"])
 def test_default_of_max_loss_is_that_of_the_function(command):
     found = get_command(app).get_command(None, command)
     assert [each.default for each in found.params if each.name == "max_loss"] == [data.MAX_LOSS]

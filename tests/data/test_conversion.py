@@ -22,7 +22,7 @@ from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import ConversionLog, Split, docbin, lines
 from spacy_crf_ner.data.splits import split_units
-from spacy_crf_ner.docbin import SUFFIX, document_of, find_docbins
+from spacy_crf_ner.docbin import document_of, find_docbins
 from spacy_crf_ner.input_error import CorpusError, InputError
 
 HERE = Path(__file__).parents[1]
@@ -300,10 +300,8 @@ def test_convert_output_inside_sharded_input_raises(
     (tmp_path / "corpus").symlink_to(folder)
     before = find_docbins(folder)
     for path in (folder, tmp_path / "corpus"):
-        asked = [(folder, None), (source, path)] if name.endswith(SUFFIX) else [(folder, None)]
-        for inputs, merge in asked:
-            with pytest.raises(InputError, match=r"output that is not in an input folder, got one"):
-                run(inputs, path / name, nlp, merge=merge)
+        with pytest.raises(InputError, match=r"output that is not in an input folder, got one"):
+            run(folder, path / name, nlp)
     assert find_docbins(folder) == before and not (folder / "more").exists()
 
 
@@ -333,7 +331,7 @@ def test_convert_allows_output_inside_input_folder_of_other_format(
             ("dev", 1),
         ]
     corpus = Path("corpus/train.spacy")
-    run(corpus, Path("corpus/new.jsonl"), nlp, merge=corpus)
+    run(corpus, Path("corpus/new.jsonl"), nlp)
     (tmp_path / "brat").mkdir()
     (tmp_path / "brat" / "a.txt").write_text("Hanoi")
     (tmp_path / "brat" / "a.ann").write_text("")

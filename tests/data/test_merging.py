@@ -2,7 +2,7 @@
 
 import pytest
 import spacy
-from spacy.tokens import Doc, Span
+from spacy.tokens import Doc, DocBin, Span
 
 from spacy_crf_ner import data
 from spacy_crf_ner.data.merging import merge_answers
@@ -318,17 +318,68 @@ def test_merge_answers_clears_ids_of_removed_entity():
     assert [(token.ent_kb_id_, token.ent_id_) for token in base] == [("", "")] * 5
 
 
-def test_convert_merge_with_unsupported_options_raises(tmp_path):
-    path = tmp_path / "a.spacy"
-    answers = tmp_path / "b.jsonl"
-    answers.write_text('{"text": "Hanoi", "spans": []}\n')
-    for target, more in (
-        (path, {}),
-        (tmp_path / "folder", {}),
-        (tmp_path / "new.parquet", {}),
-        (tmp_path / "n.spacy", {"n_sents": 2}),
-    ):
-        options = data.ConvertOptions(merge=path, **more)
-        with pytest.raises(InputError):
-            data.convert(answers, target, options, nlp=spacy.blank("en"))
-        assert not target.exists()
+# Files
+
+
+HANOI = '{"text": "Hanoi is big", "spans": [{"start": 0, "end": 5, "label": "GPE"}]}\n'
+OTHER = '{"text": "Bonn too", "spans": []}\n'
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Three corpora with the same two documents, and two files of answers about one of them."""
+    nlp = spacy.blank("en")
+    (tmp_path / "corpus.jsonl").write_text(HANOI.replace("GPE", "ORG") + OTHER)
+    for name in ("corpus.spacy", "folder/corpus.spacy"):
+        data.convert(tmp_path / "corpus.jsonl", tmp_path / name, nlp=nlp)
+    (tmp_path / "a.jsonl").write_text(HANOI)
+    (tmp_path / "b.jsonl").write_text(HANOI + '{"text": "so new", "spans": []}\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize("corpus", ["corpus.jsonl", "corpus.spacy", "folder"])
+def test_merge_reads_corpora_and_answers_in_any_format(written, corpus):
+    answers, target = [written / "a.jsonl", written / "b.jsonl"], written / "new.spacy"
+    log = data.ConversionLog()
+    counts = data.merge(answers, written / corpus, target, nlp=spacy.blank("en"), log=log)
+    docs = DocBin().from_disk(target).get_docs(VOCAB)
+    assert [(each.text, content(each)[0]) for each in docs] == [
+        ("Hanoi is big", "0:1 GPE"),
+        ("Bonn too", ""),
+        ("so new", ""),
+    ]
+    assert log.merged == {"answers": 3, "changed": 1, "unchanged": 1, "added": 1}
+    assert counts == {"docs": 3, "tokens": 7, "entities": 1, "entities.GPE": 1}
+
+
+def test_merge_counts_or_raises_mistakes_of_all_answers(written):
+    contradicting = written / "c.jsonl"
+    contradicting.write_text(HANOI.replace("GPE", "PER") + OTHER.replace("[]", "[{}]"))
+    asked = {"target": written / "new.spacy", "nlp": spacy.blank("en")}
+    answers = [written / "a.jsonl", contradicting], written / "corpus.spacy"
+    with pytest.raises(CorpusError, match=r"expected no mistakes, got 2 \(.*contradiction 1"):
+        data.merge(*answers, **asked)
+    with pytest.raises(CorpusError, match=r"answers: expected at most 5.0% of the .* to be left"):
+        data.merge(*answers, **asked, log=data.ConversionLog(repair=True))
+    assert not (written / "new.spacy").exists()
+    data.merge(*answers, **asked, log=data.ConversionLog(repair=True, max_loss=1.0))
+    found = DocBin().from_disk(written / "new.spacy").get_docs(VOCAB)
+    assert [content(each)[0] for each in found] == ["0:1 GPE", ""]
+
+
+@pytest.mark.parametrize(
+    "target, says",
+    [
+        ("corpus.spacy", "corpus.spacy exists already"),
+        ("folder", "folder exists already"),
+        ("new.parquet", "new.parquet is no .spacy file"),
+        ("folder/new.spacy", "new.spacy is in the input"),
+    ],
+)
+def test_merge_into_other_than_a_new_file_raises(written, target, says):
+    before = {path: path.stat().st_mtime_ns for path in written.rglob("*")}
+    with pytest.raises(InputError, match=says):
+        data.merge(
+            [written / "a.jsonl"], written / "folder", written / target, nlp=spacy.blank("en")
+        )
+    assert {path: path.stat().st_mtime_ns for path in written.rglob("*")} == before
