@@ -130,7 +130,7 @@ def fit(
     with plain_warnings():
         rows = fit_guarantees(nlp, name, examples, targets)
     fitted = recognizer(nlp, name)
-    save_fitted(model, fitted, target)
+    save_fitted(model, nlp, target)
     _print_promises(rows, next(iter(fitted.cfg["guarantees"].values())))
     typer.echo(f"Pipeline: {target}")
     note(f"Next: spacy-crf-ner promise check {target} NEW_TEXTS")
