@@ -5,31 +5,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .evaluation.guarantees import guarantees
     from .pipeline.accelerate import accelerate
+    from .pipeline.transformer_config import transformer_model
     from .trainer.run import train
 
 __version__ = "0.1.0"
-__all__ = ["accelerate", "guarantees", "train"]
+__all__ = ["accelerate", "guarantees", "train", "transformer_model"]
+
+MODULES = {
+    "accelerate": ".pipeline.accelerate",
+    "guarantees": ".evaluation.guarantees",
+    "train": ".trainer.run",
+    "transformer_model": ".pipeline.transformer_config",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import attributes lazily: spaCy imports this package whenever it starts."""
-    if name == "accelerate":
-        from .extras import required
+    if name not in MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        with required("train"):
-            from .pipeline.accelerate import accelerate
+    from .extras import check_versions, required
 
-        return accelerate
-    if name == "guarantees":
-        from .evaluation.guarantees import guarantees
-
-        return guarantees
     if name == "train":
-        from .extras import check_versions, required
-
         check_versions("train")
-        with required("train"):
-            from .trainer.run import train
-
-        return train
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with required("train"):
+        return getattr(import_module(MODULES[name], __name__), name)

@@ -47,12 +47,14 @@ def make_examples(nlp, sentences=SENTENCES):
 def train(nlp, examples, steps=40, drop=0.0, learn_rate=0.005, **initialize):
     """Initialize a pipeline and fit it to examples; returns the last losses.
 
-    Skips the test where torch is not installed, as in `make test-runtime`.
+    All weights have one learning rate, as transformers here are not pretrained. Skips the test where
+    torch is not installed, as in `make test-runtime`.
     """
     pytest.importorskip("torch")
     spacy.util.fix_random_seed(0)
-    optimizer = nlp.initialize(lambda: examples, **initialize)
-    optimizer.learn_rate = learn_rate
+    settings = nlp.default_config["training"]["optimizer"] | {"learn_rate": learn_rate}
+    optimizer = spacy.registry.resolve({"optimizer": settings})["optimizer"]
+    nlp.initialize(lambda: examples, sgd=optimizer, **initialize)
     losses = {}
     for _ in range(steps):
         losses = nlp.update(examples, sgd=optimizer, drop=drop, losses={})

@@ -25,6 +25,7 @@ from .gold import collect_labels, learnable_labels
 from .learning_rates import LearningRateCheck
 from .loss import gold_loss, rehearsal_loss
 from .seen_texts import SeenTexts
+from .transformer_config import set_optimizer
 
 
 @Language.factory(
@@ -130,6 +131,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         self.computed: network.ComputedPotentials | None = None
         self._check_learning_rate = LearningRateCheck(name)
         add_confidence_extension()
+        set_optimizer(nlp, model)
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, settings.checked(name, value, self.name))

@@ -11,6 +11,8 @@ from spacy.training import Example, validate_examples
 from thinc.api import Model, Optimizer, set_dropout_rate
 from thinc.types import Floats2d, Ints1d
 
+from .transformer_config import set_optimizer
+
 
 @Language.factory(
     "shared_tok2vec", assigns=["doc.tensor"], default_config={"model": DEFAULT_TOK2VEC_MODEL}
@@ -31,6 +33,7 @@ class SharedTok2Vec(Tok2Vec):
 
     def __init__(self, nlp: Language, name: str, model: Model[list[Doc], list[Floats2d]]) -> None:
         super().__init__(nlp.vocab, model, name)
+        set_optimizer(nlp, model)
 
     def remove_listener(self, listener: Tok2VecListener, component_name: str) -> bool:
         """Remove a listener; see spaCy's `Tok2Vec.remove_listener`.

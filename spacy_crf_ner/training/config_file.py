@@ -13,15 +13,10 @@ from thinc.api import Config, ConfigValidationError
 
 from ..input_error import InputError
 from ..pipeline.lookup import recognizer
+from ..pipeline.transformer_config import CONFIGS, bundled_config
 
-SHIPPED = Path(__file__).parents[1] / "configs"
 # Sections of which spaCy ignores settings that it does not know.
 UNCHECKED = ("paths", "system", "nlp", "training", "initialize")
-
-
-def bundled_config(name: str) -> Path:
-    """Return the path of a config that comes with the package, as "cnn" or "cnn.cfg"."""
-    return SHIPPED / f"{name.removesuffix('.cfg')}.cfg"
 
 
 def find_config(name: str | Path) -> Path:
@@ -29,7 +24,7 @@ def find_config(name: str | Path) -> Path:
     found = Path(name) if Path(name).is_file() else bundled_config(str(name))
     if found.is_file():
         return found
-    shipped = sorted(each.stem for each in SHIPPED.glob("*.cfg"))
+    shipped = sorted(each.stem for each in CONFIGS.glob("*.cfg"))
     raise InputError(
         f"There is no config {str(name)!r}.{did_you_mean(str(name), shipped)} Name a file, which "
         f"spacy-crf-ner init writes, or one of {', '.join(shipped)}."

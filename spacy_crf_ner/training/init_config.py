@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import srsly
 from spacy.cli.init_config import RECOMMENDATIONS
 from spacy.util import (
     dot_to_object,
@@ -18,7 +17,8 @@ from thinc.api import Config
 from ..docbin import read_docbin
 from ..input_error import InputError
 from ..pipeline.training_steps import TrainingSteps, count_batches, given_steps, training_steps
-from .config_file import bundled_config, set_corpora
+from ..pipeline.transformer_config import bundled_config, set_learn_rate, width_of
+from .config_file import set_corpora
 
 TOK2VECS = ("transformer", "cnn", "char")
 PURPOSES = ("efficiency", "accuracy")
@@ -69,9 +69,6 @@ OVERLAPPING: Settings = {
     "components.ner.spans_key": "sc",
 }
 OVERLAPPING_WEIGHTS = {"ents_f": None, "ents_p": None, "ents_r": None, "spans_sc_f": 1.0}
-# The learning rate of the transformer config is for this one.
-MINILM, MINILM_WIDTH = "sentence-transformers/all-MiniLM-L6-v2", 384
-BASE_WIDTH = 768
 # The setting that enables static vectors.
 VECTORS = {
     "cnn": "components.ner.model.tok2vec.pretrained_vectors",
@@ -127,8 +124,6 @@ def init_config(
     if tok2vec == "transformer":
         transformer = transformer or recommended_transformer(language.lang or lang, optimize)
         settings["paths.transformer"] = transformer
-        if (width := _width(transformer)) != MINILM_WIDTH:
-            settings[LEARN_RATE] = round(2e-4 * min(1.0, MINILM_WIDTH / width) ** 2, 6)
     elif shared:
         raise InputError(f"shared: expected a transformer, got {tok2vec!r}. Only it can be shared.")
     if vectors is not None:
@@ -143,8 +138,10 @@ def init_config(
     if max_nesting:
         settings.update(OVERLAPPING | {"components.ner.max_nesting": max_nesting})
     config = load_config(bundled_config(tok2vec), overrides=settings)
+    if tok2vec == "transformer":
+        set_learn_rate(config, config["paths"]["transformer"])
     if shared:
-        _share_transformer(config, _width(config["paths"]["transformer"]))
+        _share_transformer(config, width_of(config["paths"]["transformer"]))
     if gpu:
         for name, factor in ON_GPU.items():
             value = dot_to_object(config, name)
@@ -221,13 +218,3 @@ def recommended_transformer(lang: str, optimize: str) -> str:
     of_lang = RECOMMENDATIONS.get(lang, {}).get("transformer")  # some have none
     recommended = of_lang or RECOMMENDATIONS["__default__"]["transformer"]
     return str(recommended[optimize]["name"])
-
-
-def _width(transformer: str) -> int:
-    """Find the width of a transformer's vectors in its folder."""
-    if transformer == MINILM:
-        return MINILM_WIDTH
-    file = Path(transformer) / "config.json"
-    stored = srsly.read_json(file) if file.exists() else {}
-    widths = (stored.get(name) for name in ("hidden_size", "dim", "d_model", "n_embd"))
-    return next((width for width in widths if isinstance(width, int)), BASE_WIDTH)

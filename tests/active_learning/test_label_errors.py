@@ -16,8 +16,8 @@ from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline import calibration
 from spacy_crf_ner.pipeline.annotated_labels import mark_annotated_labels
+from spacy_crf_ner.pipeline.transformer_config import bundled_config
 from spacy_crf_ner.training import cross_validation
-from spacy_crf_ner.training.config_file import bundled_config
 from spacy_crf_ner.training.cross_validation import divide, known_negatives, train_folds
 
 

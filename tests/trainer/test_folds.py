@@ -21,10 +21,10 @@ from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.pipeline.lookup import recognizer
 from spacy_crf_ner.pipeline.seen_texts import hashes_of
 from spacy_crf_ner.pipeline.settings import CALIBRATION
+from spacy_crf_ner.pipeline.transformer_config import bundled_config
 from spacy_crf_ner.trainer import folds as of_folds
 from spacy_crf_ner.trainer.folds import train_with_folds
 from spacy_crf_ner.training import cross_validation
-from spacy_crf_ner.training.config_file import bundled_config
 from spacy_crf_ner.training.cross_validation import train_held_out
 from trainer.conftest import DEV, SMALL
 

@@ -23,11 +23,10 @@ from typer.testing import CliRunner
 from pipelines import make_examples
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.transformer_config import MINILM, bundled_config
 from spacy_crf_ner.training.add_labels import add_labels
-from spacy_crf_ner.training.config_file import bundled_config
 from spacy_crf_ner.training.init_config import (
     ACCURACY,
-    MINILM,
     PURPOSES,
     TOK2VECS,
     fit_to_corpus,

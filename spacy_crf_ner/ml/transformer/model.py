@@ -127,7 +127,7 @@ class TransformerShim(TorchShim):
     ) -> None:
         build = partial(TransformerEncoder, layers=layers, is_frozen=is_frozen)
         super().__init__(build, mixed_precision, dtype, quantize, is_large=True)
-        self._source, self._has_warned = (name, settings), False
+        self.name, self._settings, self._has_warned = name, settings, False
 
     def finish_update(self, optimizer: Optimizer) -> None:
         """Update the weights; warn once about a learning rate that ruins a transformer."""
@@ -139,8 +139,8 @@ class TransformerShim(TorchShim):
             warnings.warn(
                 f"[transformer] expected a learning rate of at most {HIGHEST_RATE} for a "
                 f"transformer, got {optimizer.learn_rate:g}, which destroys what it has learned "
-                "before. Use an optimizer with groups of parameters, as configs/transformer.cfg "
-                'has it (documentation: "A transformer in Python").',
+                "before. Use the optimizer that nlp.initialize() or nlp.resume_training() "
+                "returns, or one with groups of parameters, as configs/transformer.cfg has it.",
                 stacklevel=2,
             )
         super().finish_update(optimizer)
@@ -153,8 +153,7 @@ class TransformerShim(TorchShim):
 
     def build_module(self, **dims: int) -> None:
         """Load the pretrained transformer, on the device in use."""
-        name, settings = self._source
-        transformer, self.tokenizer = load(name, *settings)
+        transformer, self.tokenizer = load(self.name, *self._settings)
         self.replace_module(self.build(transformer))
 
     def to_bytes(self) -> bytes:
