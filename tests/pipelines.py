@@ -47,8 +47,8 @@ def make_examples(nlp, sentences=SENTENCES):
 def train(nlp, examples, steps=40, drop=0.0, learn_rate=0.005, **initialize):
     """Initialize a pipeline and fit it to examples; returns the last losses.
 
-    All weights have one learning rate, as transformers here are not pretrained. Skips the test where
-    torch is not installed, as in `make test-runtime`.
+    All weights have one learning rate, as transformers here are not pretrained. Skips the test
+    where torch is not installed, as in `make test-runtime`.
     """
     pytest.importorskip("torch")
     spacy.util.fix_random_seed(0)

@@ -16,8 +16,16 @@ if TYPE_CHECKING:
     from ..annotate import Summary
 
 # Options that have an effect only with --output, or only without it.
-WITH_OUTPUT = ("format", "no_text", "workers", "shard_size", "resume", "restart", "engine")
-WITH_OUTPUT += ("ray_address",)
+WITH_OUTPUT = (
+    "format",
+    "no_text",
+    "workers",
+    "shard_size",
+    "resume",
+    "restart",
+    "engine",
+    "ray_address",
+)
 WITHOUT_OUTPUT = ("accept", "alternatives")
 
 
