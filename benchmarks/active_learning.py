@@ -1,4 +1,4 @@
-"""F1 over annotated tokens, where gold answers what `suggest` asks: docs/annotation.md."""
+"""F1 over annotated tokens, where gold answers what `suggest` asks: docs/benchmarks.md."""
 
 import random
 import statistics

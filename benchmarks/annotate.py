@@ -1,4 +1,4 @@
-"""Words per second of `annotate`, beside `nlp.pipe`: docs/large-corpora.md. Linux only."""
+"""Words per second of `annotate`, beside `nlp.pipe`: docs/benchmarks.md. Linux only."""
 
 import statistics
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What agreement of noisy annotations is worth: docs/training.md.
+"""What agreement of noisy annotations is worth: docs/benchmarks.md.
 
 Three sources are copies of the gold entities of a corpus, with changed ones. What
 `spacy-crf-ner merge` makes of them is compared with the model of Dawid and Skene (1979) over the

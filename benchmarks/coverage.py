@@ -1,4 +1,4 @@
-"""Guarantees of recall: what they keep, and what they cost: docs/guarantees.md, "Measured"."""
+"""Guarantees of recall: what they keep, and what they cost: docs/benchmarks.md."""
 
 import random
 from itertools import product

@@ -1,4 +1,4 @@
-"""Students of a teacher, by what they were trained on: docs/distillation.md."""
+"""Students of a teacher, by what they were trained on: docs/benchmarks.md."""
 
 import statistics
 import subprocess

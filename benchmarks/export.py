@@ -1,4 +1,4 @@
-"""Exported pipelines beside accelerated ones of torch, in the same dtypes: docs/export.md."""
+"""Exported pipelines beside accelerated ones of torch, in the same dtypes: docs/benchmarks.md."""
 
 import statistics
 import subprocess

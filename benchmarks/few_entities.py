@@ -1,4 +1,4 @@
-"""Calibration on a few entities, beside none: docs/confidence.md, "Calibrate"."""
+"""Calibration on a few entities, beside none: docs/benchmarks.md."""
 
 import random
 from collections.abc import Sequence

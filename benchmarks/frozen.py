@@ -1,4 +1,4 @@
-"""Training speed and memory by the frozen layers of the transformer: docs/training.md."""
+"""Training speed and memory by the frozen layers of the transformer: docs/benchmarks.md."""
 
 import spacy
 import torch

@@ -1,4 +1,4 @@
-"""How many corrupted entities `review` ranks first: docs/annotation.md."""
+"""How many corrupted entities `review` ranks first: docs/benchmarks.md."""
 
 import random
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""F1 of one model of corpora that annotate different labels: docs/component.md."""
+"""F1 of one model of corpora that annotate different labels: docs/benchmarks.md."""
 
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""F1 of training on documents with missing annotation: docs/component.md."""
+"""F1 of training on documents with missing annotation: docs/benchmarks.md."""
 
 import random
 import shutil

@@ -1,4 +1,4 @@
-"""F1 of a label that is learned later, and of the others: docs/training.md."""
+"""F1 of a label that is learned later, and of the others: docs/benchmarks.md."""
 
 from pathlib import Path
 from typing import Annotated, Any

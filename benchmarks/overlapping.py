@@ -1,4 +1,4 @@
-"""F1 of crf_ner and other recognizers on overlapping spans: docs/component.md."""
+"""F1 of crf_ner and other recognizers on overlapping spans: docs/benchmarks.md."""
 
 import math
 import statistics

@@ -1,5 +1,6 @@
-"""Writes the help of all commands into the page "Command line" while mkdocs builds the site."""
+"""Changes to pages while mkdocs builds the site: the help of all commands, names that do not wrap."""
 
+import re
 from typing import Any
 
 from typer.main import get_command
@@ -7,11 +8,17 @@ from typer.main import get_command
 from spacy_crf_ner.cli import app
 
 MARKER = "<!-- commands -->"
+NAME = re.compile(r"<code>([^<\s]{1,36})</code>")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replace the marker, called by mkdocs for each page."""
     return markdown.replace(MARKER, command_reference()) if MARKER in markdown else markdown
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Keep short names in code, and a mean with its deviation, in one line; called for each page."""
+    return NAME.sub(r'<code class="name">\1</code>', html).replace(" ± ", "&nbsp;±&nbsp;")
 
 
 def command_reference() -> str:
@@ -21,7 +28,7 @@ def command_reference() -> str:
 
 
 def _sections(name: str, command: Any, parent: Any) -> list[str]:
-    settings = {"resilient_parsing": True, "terminal_width": 100}
+    settings = {"resilient_parsing": True, "terminal_width": 78}
     context = command.make_context(name, [], parent=parent, **settings)
     help_text = f"```text\n{command.get_help(context)}\n```"
     if parent is not None:

@@ -39,6 +39,7 @@ from spacy_crf_ner.training.optimizer import GroupedAdam
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+TUTORIAL = "tutorial.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
 
 # Commands that are not run here, as expressions that match their beginnings, and why.
@@ -95,19 +96,26 @@ def find_blocks() -> Iterator[Block]:
 
 
 def named(language: str) -> list[Any]:
-    found = [each for each in blocks() if each.language == language]
+    found = [each for each in blocks() if each.language == language and each.page != TUTORIAL]
     return [pytest.param(each, id=f"{each.page}:{each.line}") for each in found]
 
 
+def commands_of(block: Block) -> Iterator[str]:
+    """The commands of a block that are run here; a line that ends with a backslash goes on."""
+    if block.language == "bash":
+        for line in re.sub(r" *\\\n *", " ", block.text).splitlines():
+            line = line.partition("    #")[0].strip()
+            if line and not any(re.match(beginning, line) for beginning in NOT_RUN):
+                yield line
+
+
 def commands() -> list[Any]:
-    """The commands, each once; a line that ends with a backslash goes on."""
+    """The commands of all pages but the tutorial, each once."""
     found: dict[str, str] = {}
     for block in blocks():
-        if block.language == "bash":
-            for line in block.text.replace("\\\n", " ").splitlines():
-                line = line.partition("    #")[0].strip()
-                if line and not any(re.match(beginning, line) for beginning in NOT_RUN):
-                    found.setdefault(line, f"{block.page}:{block.line}")
+        if block.page != TUTORIAL:
+            for line in commands_of(block):
+                found.setdefault(line, f"{block.page}:{block.line}")
     return [pytest.param(line, id=f"{place} {line[:40]}") for line, place in found.items()]
 
 
@@ -219,6 +227,10 @@ def test_command_runs(line: str, own_workspace: Path, tiny_transformer: str) -> 
         config = init_config("en", "char")
         fit_to_corpus(config, Path("corpus"))
         config.to_disk("config.cfg")
+    run_command(line)
+
+
+def run_command(line: str) -> None:
     program, *arguments = shlex.split(line)
     if program in PROGRAMS and arguments[0] not in PROCESSES:
         result = CliRunner().invoke(PROGRAMS[program], arguments)
@@ -226,6 +238,32 @@ def test_command_runs(line: str, own_workspace: Path, tiny_transformer: str) -> 
         return
     run = subprocess.run([program, *arguments], capture_output=True, text=True)
     assert run.returncode == 0, f"{line}\n{run.stdout}\n{run.stderr}"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_tutorial_runs_in_order_and_finds_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    set_environment(monkeypatch)
+    Path("configs").symlink_to(ROOT / "configs")
+    served = []
+    for block in blocks():
+        if block.page == TUTORIAL:
+            if block.language == "csv":
+                Path("tickets.csv").write_text(block.text, "utf-8")
+            elif block.language == "python":
+                Path("block.py").write_text(block.text, "utf-8")
+                runpy.run_path("block.py")
+            elif block.language == "json":
+                served = json.loads(block.text)
+            for line in commands_of(block):
+                run_command(line)
+    doc = spacy.load("training/model-best")("Hi, my new DW910 leaks. Regards, Omar Lund")
+    assert [(each["start"], each["end"], each["label"]) for each in served] == [
+        (ent.start_char, ent.end_char, ent.label_) for ent in doc.ents
+    ]
 
 
 def _make_inputs(folder: Path) -> None:
@@ -282,7 +320,7 @@ def test_json_block_is_valid(block: Block) -> None:
 
 
 def test_all_block_languages_are_tested() -> None:
-    known = {"bash", "{.python", "python", "ini", "json", "text", "dockerfile"}
+    known = {"bash", "csv", "{.python", "python", "ini", "json", "text", "dockerfile"}
     assert {block.language for block in blocks()} <= known
 
 

@@ -14,7 +14,7 @@ Batch = tuple[crf.Chain, NDArray[np.int64], NDArray[np.bool_] | None]
 
 LOWEST, HIGHEST = 0.05, 20.0
 # Of the normal prior of the temperature's logarithm, around no change. Chosen, as those of Platt
-# scaling, by the likelihood on the test parts of five corpora: see docs/confidence.md.
+# scaling, by the likelihood on the test parts of five corpora: see docs/benchmarks.md.
 VARIANCE = 0.03
 FEW = 200  # with fewer entities, scores are never sharpened
 

@@ -32,7 +32,7 @@ def test_each_benchmark_names_its_page_which_shows_its_command() -> None:
     for name, says in run.names().items():
         if name == "gpu":  # `benchmarks/gpu.py`
             continue
-        pages = re.findall(r"docs/[\w-]+\.md", says) or ["docs/confidence.md"]  # figures
+        pages = re.findall(r"docs/[\w-]+\.md", says) or ["docs/benchmarks.md"]  # figures
         text = (ROOT / pages[0]).read_text("utf-8")
         assert re.search(rf"run\.py\s+{name}\b", text), name
 
