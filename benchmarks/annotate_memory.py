@@ -1,4 +1,4 @@
-"""Peak memory of `predict --output` for few and many documents: docs/benchmarks.md. Linux only."""
+"""Peak memory of `predict --output` for many documents: docs/benchmarks.md. Linux only."""
 
 import subprocess
 import sys
@@ -24,8 +24,8 @@ def main(
             folder = Path(name)
             common.trained_a_little("cnn").to_disk(folder / "cnn")
             common.write_sample_texts(folder / "corpus.jsonl", number)
-            command = [sys.executable, "-m", "spacy_crf_ner", "annotate", f"{folder}/cnn"]
-            command += [f"{folder}/corpus.jsonl", f"{folder}/out", "--workers", "2"]
+            command = [sys.executable, "-m", "spacy_crf_ner", "predict", f"{folder}/cnn"]
+            command += [f"{folder}/corpus.jsonl", "-o", f"{folder}/out", "--workers", "2"]
             peaks.append(peak(command))
             print(f"{number:,} documents: {peaks[-1]:,.0f} MB", flush=True)
     print(f"Ratio: {peaks[1] / peaks[0]:.3f}")

@@ -49,7 +49,7 @@ NOT_RUN = {
     "(MODEL=\\S+ )?uvicorn|curl ": "needs a server: tests/test_serving.py calls the app",
     "torchrun ": "starts several processes: tests/training/test_distributed.py",
     "spacy project run ablation": "trains all variants: tests/benchmarks/test_ablation.py",
-    "spacy train configs/spacy_transformers.cfg": "needs an extra: test_spacy_transformers.py",
+    ".* --config spacy_transformers": "needs an extra: test_spacy_transformers.py",
     "python examples/tune": "trains several pipelines: tests/training/test_tune_example.py",
     "python benchmarks": "takes long, and needs corpora that are not part of the project",
     "spacy-crf-ner convert --hub": "needs the hub: tests/data/test_hugging_face.py",
@@ -71,6 +71,7 @@ REPLACED = {
 }
 SHORT = {
     "spacy train": "--training.max_steps 2 --training.eval_frequency 2",
+    "spacy-crf-ner train": "--steps 2",
     "spacy project run": "--vars.steps 2 --vars.eval_frequency 2 --vars.config cnn",
 }
 
@@ -220,10 +221,12 @@ def test_command_runs(line: str, own_workspace: Path, tiny_transformer: str) -> 
     for start, more in SHORT.items():
         if line.startswith(start):
             line += f" {more}"
+    if line.startswith("spacy-crf-ner train") and "--config" not in line:
+        line += f" --transformer {tiny_transformer}"
     _make_inputs(own_workspace)
     if re.search(r" convert .* corpus( |$)", line):
         shutil.rmtree(own_workspace / "corpus")
-    if line.startswith("spacy train config.cfg"):  # of the command before it
+    if "--config config.cfg" in line:  # of the command before it
         config = init_config("en", "char")
         fit_to_corpus(config, Path("corpus"))
         config.to_disk("config.cfg")
