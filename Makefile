@@ -36,8 +36,7 @@ demo: .venv/demo $(MINILM)
 	@echo "Next: train on your own corpus (docs/training.md):"
 	@echo "  . .venv/bin/activate"
 	@echo "  spacy-crf-ner convert MY_CORPUS corpus/mine"
-	@echo "  spacy train configs/transformer.cfg --output training/mine --paths.transformer assets/minilm \\"
-	@echo "    --paths.train corpus/mine/train.spacy --paths.dev corpus/mine/dev.spacy"
+	@echo "  spacy-crf-ner train corpus/mine training/mine --transformer assets/minilm"
 
 test: .venv/test $(MINILM)
 	$(BIN)/$(PYTEST) -m "not slow"

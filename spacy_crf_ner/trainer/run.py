@@ -208,7 +208,7 @@ def _with_steps(config: Config, train: Path | None, options: Options, say: OnMes
     given = options.overrides.get(STEPS)
     steps = options.steps or (given if isinstance(given, int) else None)
     if options.is_shipped and train is not None and steps != 0:
-        fitted = fit_steps(config, train, steps)
+        fitted = fit_steps(config, train, steps, _processes())
         say(f"Training: {fitted}; {'for the size of the corpus' if steps is None else 'as given'}")
     elif options.steps is not None:
         set_steps(config, options.steps)

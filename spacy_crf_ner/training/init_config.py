@@ -1,5 +1,6 @@
 """Starter configs: a shipped config, adapted to a language, hardware and purpose."""
 
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -173,14 +174,16 @@ def fit_to_corpus(config: Config, corpus: Path) -> TrainingSteps:
     return fit_steps(config, paths["train"])
 
 
-def fit_steps(config: Config, train: Path, steps: int | None = None) -> TrainingSteps:
+def fit_steps(
+    config: Config, train: Path, steps: int | None = None, processes: int = 1
+) -> TrainingSteps:
     """Set the steps of a shipped config, and with them warm-up and evaluations.
 
-    They are for the size of a corpus, a .spacy file, or the given ones. Raises InputError for a
-    broken or empty file.
+    They are for the size of a corpus, a .spacy file, or the given ones. In a step, each of several
+    processes learns from a batch. Raises InputError for a broken or empty file.
     """
     training = config["training"]
-    batches = count_batches(training["batcher"], _doc_lengths(train))
+    batches = ceil(count_batches(training["batcher"], _doc_lengths(train)) / processes)
     if steps is None:
         fitted = training_steps(batches, training["max_steps"])
     else:

@@ -99,11 +99,13 @@ def test_corpus_without_parts_is_split_and_its_test_part_kept(folder: Path) -> N
     assert kept == test and len(kept) == 3
 
 
-def test_test_part_of_the_corpus_is_named(folder: Path, untrained: None) -> None:
+def test_test_part_of_a_corpus_is_the_next_to_read(folder: Path) -> None:
     write(folder / "corpus" / "test.jsonl", DEV)
-    made = run.Trained(Path("model"))
-    parts = run._find_parts("corpus", None, folder / "scratch", run.CheckSettings(), run.Options())
-    assert parts.test == Path("corpus/test.jsonl") and made.test is None
+    result = train("corpus", "out", *TINY)
+    assert result.exit_code == 0, result.output
+    report = "spacy-crf-ner report out/model-best corpus/test.jsonl report"
+    assert result.stderr.endswith(f"Next: {report}\n")
+    assert not (folder / "out" / "test.spacy").exists()
 
 
 def test_folds_print_pooled_scores_and_calibration_error(folder: Path) -> None:

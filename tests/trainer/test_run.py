@@ -112,7 +112,8 @@ def test_entities_that_overlap_are_read_from_spans(tmp_path: Path) -> None:
     config.to_disk(tmp_path / "own.cfg")
     pairs = [("the mayor of Bonn came", [(0, 17, "PER"), (13, 17, "LOC")])]
     nlp = train(pairs, DEV, steps=60, config=tmp_path / "own.cfg")
-    found = [(s.start_char, s.end_char, s.label_) for s in nlp(pairs[0][0]).spans["mine"]]
+    doc = nlp(pairs[0][0])
+    found = [(span.start_char, span.end_char, span.label_) for span in doc.spans["mine"]]
     assert found == pairs[0][1]
 
 
@@ -293,6 +294,18 @@ def test_pipeline_without_crf_is_trained(corpus: Path, tmp_path: Path) -> None:
 
 
 # Several processes
+
+
+def test_steps_are_for_the_batches_of_all_processes(
+    corpus: Path, trained_with: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overrides = {"training.batcher.size": 3, "training.batcher.buffer": 1}  # a sentence a batch
+    said: list[str] = []
+    for processes, epochs in ((1, 20 / 4), (2, 20 / 2), (3, 20 / 2)):
+        monkeypatch.setenv("WORLD_SIZE", f"{processes}")
+        trained_with(corpus, said=said.append, steps=20, overrides=overrides)
+        assert any(f"20 steps, {epochs} epochs" in each for each in said)
+        said.clear()
 
 
 def test_rank_1_says_nothing_and_checks_nothing(
