@@ -61,7 +61,7 @@ def make_config(options: Options) -> Config:
         )
     if options.is_shipped and path.stem in TOK2VECS:
         lang = options.overrides.get("nlp.lang", config["nlp"]["lang"])
-        chosen = None if transformer == "auto" else transformer or MINILM
+        chosen = None if transformer == "auto" else transformer or config["paths"]["transformer"]
         config = init_config(lang, path.stem, transformer=chosen)
         config["system"]["gpu_allocator"] = "pytorch"
     elif transformer is not None:

@@ -21,10 +21,9 @@ from spacy_crf_ner.pipeline.calibration import forget_calibration
 from spacy_crf_ner.pipeline.lookup import recognizer
 from spacy_crf_ner.pipeline.settings import CALIBRATION
 from spacy_crf_ner.pipeline.training_steps import training_steps
-from spacy_crf_ner.pipeline.transformer_config import bundled_config
+from spacy_crf_ner.pipeline.transformer_config import MINILM, bundled_config
 from spacy_crf_ner.trainer import run
 from spacy_crf_ner.trainer.config import Options, make_config
-from spacy_crf_ner.pipeline.transformer_config import MINILM
 from trainer.conftest import DEV, SMALL
 
 ENTITIES = sum(len(spans) for _, spans in DEV)
