@@ -15,6 +15,7 @@ PACKAGES = {
     "ray": {"ray"},
     "calibrate": {"scipy"},
     "report": {"nervaluate", "scipy"},
+    "serve": {"fastapi", "uvicorn"},
     "datasets": {"datasets", "pyarrow"},
     "vi": {"pyvi"},
 }

@@ -46,7 +46,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONT
 NOT_RUN = {
     "pip ": "changes the environment; test_extras_named_in_documentation_exist",
     "make ": "is run by CI",
-    "(MODEL=\\S+ )?uvicorn|curl ": "needs a server: tests/test_serving.py calls the app",
+    "spacy-crf-ner serve|curl ": "needs a server: tests/test_serving.py calls the app",
     "torchrun ": "starts several processes: tests/training/test_distributed.py",
     "spacy project run ablation": "trains all variants: tests/benchmarks/test_ablation.py",
     ".* --config spacy_transformers": "needs an extra: test_spacy_transformers.py",

@@ -61,6 +61,7 @@ def test_commands_without_extras_print_error_without_traceback(tmp_path: Path) -
     for arguments, told in (
         (["convert", "nothing.txt", "out"], "nothing.txt"),
         (["predict", "model", ".", "--output", "out"], 'pip install "spacy-crf-ner[annotate]"'),
+        (["serve", "model"], 'pip install "spacy-crf-ner[serve]"'),
     ):
         command = [sys.executable, "-m", "spacy_crf_ner", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

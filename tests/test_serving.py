@@ -1,81 +1,163 @@
-"""The server example: it answers in batches, and continues after a request that fails."""
+"""The server: it answers in batches, and continues after a request that fails."""
 
-import importlib.util
-import sys
+import socket
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+import spacy
+from spacy.language import Language
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from overlapping import LEARNED, TEXT, make_overlapping
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.pipeline.lookup import recognizer
 
 testclient = pytest.importorskip("fastapi.testclient")
-PATH = Path(__file__).parents[1] / "examples" / "serve.py"
+serving = pytest.importorskip("spacy_crf_ner.serving")
+uvicorn = pytest.importorskip("uvicorn")
 
 
 @pytest.fixture
-def serve(trained, tmp_path, monkeypatch):
+def nlp(trained: Language, tmp_path: Path) -> Language:
     trained.to_disk(tmp_path / "model")
-    monkeypatch.setenv("MODEL", str(tmp_path / "model"))
-    spec = importlib.util.spec_from_file_location("serve", PATH)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "serve", module)
-    spec.loader.exec_module(module)
-    return module
+    return spacy.load(tmp_path / "model")
 
 
-def expected(nlp, text):
-    ents = nlp(text).ents
-    return [(ent.start_char, ent.end_char, ent.label_) for ent in ents]
+@pytest.fixture
+def client(nlp: Language) -> Iterator[Any]:
+    with testclient.TestClient(serving.make_app(nlp), raise_server_exceptions=False) as found:
+        yield found
 
 
-def test_concurrent_requests_return_own_entities_in_batches(serve, trained, monkeypatch):
+def expected(nlp: Language, text: str) -> list[tuple[int, int, str]]:
+    return [(ent.start_char, ent.end_char, ent.label_) for ent in nlp(text).ents]
+
+
+def offsets(entities: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
+    return [(each["start"], each["end"], each["label"]) for each in entities]
+
+
+def test_concurrent_requests_return_own_entities_in_batches(
+    nlp: Language, trained: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = ["Tim Cook visited Hanoi.", "Nothing.", "", "Hanoi"] * 10
-    sizes = []
-    pipe = serve.nlp.pipe
-    monkeypatch.setattr(serve.nlp, "pipe", lambda batch: sizes.append(len(batch)) or pipe(batch))
-    with testclient.TestClient(serve.app) as client, ThreadPoolExecutor(20) as threads:
+    sizes: list[int] = []
+    pipe = nlp.pipe
+    monkeypatch.setattr(nlp, "pipe", lambda batch: sizes.append(len(batch)) or pipe(batch))
+    with (
+        testclient.TestClient(serving.make_app(nlp, max_batch=5)) as client,
+        ThreadPoolExecutor(20) as threads,
+    ):
         answers = list(threads.map(lambda t: client.post("/entities", json={"text": t}), texts))
-    for text, answer in zip(texts, answers, strict=True):
-        assert answer.status_code == 200
-        found = answer.json()
-        assert [(e["start"], e["end"], e["label"]) for e in found] == expected(trained, text)
+        together = client.post("/batch", json=texts)
+    assert [each.status_code for each in (*answers, together)] == [200] * (len(texts) + 1)
+    found_alone = [each.json() for each in answers]
+    for text, found in zip(texts * 2, [*found_alone, *together.json()], strict=True):
+        assert offsets(found) == expected(trained, text)
         assert all(text[e["start"] : e["end"]] == e["text"] for e in found)
         assert all(0 < e["confidence"] <= 1 for e in found)
-    assert sum(sizes) == len(texts) and max(sizes) > 1
+    assert sum(sizes) == 2 * len(texts) and max(sizes) == 5
 
 
-def test_server_returns_errors_and_continues_after_failed_requests(serve, monkeypatch):
-    pipe = serve.nlp.pipe
+def test_overlapping_entities_are_served() -> None:
+    with testclient.TestClient(serving.make_app(make_overlapping())) as client:
+        (found,) = client.post("/batch", json=[TEXT]).json()
+        labels = client.get("/health").json()["labels"]
+    assert offsets(found) == LEARNED[TEXT] and labels == ["LOC", "ORG", "PER"]
+    assert all(0 < each["confidence"] <= 1 for each in found)
 
-    def failing(batch):
+
+def test_server_returns_errors_and_continues_after_failed_requests(
+    client: Any, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = nlp.pipe
+
+    def failing(batch: list[str]) -> Any:
         if "poison" in batch:
             raise RuntimeError("poison")
         return pipe(batch)
 
-    monkeypatch.setattr(serve.nlp, "pipe", failing)
-    with testclient.TestClient(serve.app, raise_server_exceptions=False) as client:
-        assert client.post("/entities", json={"text": "poison"}).status_code == 500
-        assert client.post("/entities", json={"text": "Hanoi"}).status_code == 200
-        long = client.post("/entities", json={"text": "x" * 100_001})
-        assert long.status_code == 422 and "at most 100000" in long.text and len(long.text) < 200
-        assert client.post("/entities", json={}).status_code == 422
-        of_emoji = r'{"text": "Hanoi \ud83d"}'  # half of it
-        headers = {"Content-Type": "application/json"}
-        half = client.post("/entities", content=of_emoji, headers=headers)
-        assert half.status_code == 422 and "unicode" in half.text
+    monkeypatch.setattr(nlp, "pipe", failing)
+    assert client.post("/entities", json={"text": "poison"}).status_code == 500
+    assert client.post("/batch", json=["Hanoi", "poison"]).status_code == 500
+    assert client.post("/entities", json={"text": "Hanoi"}).status_code == 200
+    long = client.post("/batch", json=["x", "x" * 100_001])
+    assert long.status_code == 422 and "at most 100000" in long.text and len(long.text) < 200
+    assert client.post("/entities", json={}).status_code == 422
+    assert client.post("/batch", json={"text": "Hanoi"}).status_code == 422
+    of_emoji = r'{"text": "Hanoi \ud83d"}'  # half of it
+    headers = {"Content-Type": "application/json"}
+    half = client.post("/entities", content=of_emoji, headers=headers)
+    assert half.status_code == 422 and "unicode" in half.text
 
 
-def test_server_keeps_vocab_size_after_requests(serve, trained):
-    with testclient.TestClient(serve.app) as client:
-        sizes = set()
-        for i in range(20):
-            text = f"Tim Qz{i} visited Hanoi with Xy{i}."
-            found = client.post("/entities", json={"text": text}).json()
-            assert [(e["start"], e["end"], e["label"]) for e in found] == expected(trained, text)
-            sizes.add(len(serve.nlp.vocab.strings))
+def test_server_keeps_vocab_size_after_requests(
+    client: Any, nlp: Language, trained: Language
+) -> None:
+    sizes = set()
+    for i in range(20):
+        text = f"Tim Qz{i} visited Hanoi with Xy{i}."
+        found = client.post("/entities", json={"text": text}).json()
+        assert offsets(found) == expected(trained, text)
+        sizes.add(len(nlp.vocab.strings))
     assert len(sizes) == 1
 
 
-def test_server_returns_error_when_pipeline_drops_docs(serve, monkeypatch):
-    monkeypatch.setattr(serve.nlp, "pipe", lambda batch: iter(()))
-    with testclient.TestClient(serve.app, raise_server_exceptions=False) as client:
-        assert client.post("/entities", json={"text": "Hanoi"}).status_code == 500
+def test_server_returns_error_when_pipeline_drops_docs(
+    client: Any, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nlp, "pipe", lambda batch: iter(()))
+    assert client.post("/entities", json={"text": "Hanoi"}).status_code == 500
+
+
+def test_health_describes_the_pipeline(nlp: Language) -> None:
+    recognizer(nlp).temperature, recognizer(nlp).calibrated_on = 1.5, 36
+    with testclient.TestClient(serving.make_app(nlp)) as client:
+        found = client.get("/health").json()
+    assert found["ready"] is True
+    assert found["labels"] == sorted(recognizer(nlp).labels)
+    assert found["calibrated_on"] == {nlp.pipe_names[-1]: 36}
+    assert found["versions"]["spacy"] == spacy.__version__
+
+
+# The command
+
+
+def test_serve_command_runs_the_app_on_the_port(
+    nlp: Language, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[Any] = []
+
+    def run(server: Any, sockets: list[socket.socket]) -> None:
+        ran.append((server.config, sockets[0].getsockname()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    arguments = ["serve", str(tmp_path / "model"), "--port", "0", "--max-batch", "3"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    ((config, (host, port)),) = ran
+    assert host == "127.0.0.1" and f"curl {host}:{port}/entities" in result.stderr
+    with testclient.TestClient(config.app) as client:
+        found = client.post("/batch", json=["Tim Cook visited Hanoi."]).json()
+    assert [offsets(each) for each in found] == [expected(nlp, "Tim Cook visited Hanoi.")]
+
+
+def test_serve_command_port_in_use_prints_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        result = CliRunner().invoke(app, ["serve", str(tmp_path), "--port", port])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: Port {port} of 127.0.0.1 cannot be used: Address")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_default_batch_of_the_command_is_that_of_the_app() -> None:
+    found = get_command(app).get_command(None, "serve")  # type: ignore[attr-defined]
+    assert [each.default for each in found.params if each.name == "max_batch"] == [
+        serving.MAX_BATCH
+    ]

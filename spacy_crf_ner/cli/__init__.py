@@ -29,6 +29,7 @@ from .promise import promise
 from .redact import redact
 from .report import report
 from .review import review
+from .serve import serve
 from .suggest import suggest
 from .train import train
 from .visualize import visualize
@@ -39,7 +40,7 @@ PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Train": (init, train, distill),
     "Evaluate": (report, visualize, calibrate, promise, explain),
     "Annotate": (suggest, review),
-    "Predict": (predict, redact, export, info),
+    "Predict": (predict, redact, export, serve, info),
 }
 # For options with a dot, such as --paths.train, which are settings of the config.
 CONFIG_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
