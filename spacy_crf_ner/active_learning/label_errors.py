@@ -21,7 +21,7 @@ from ..docbin import without_annotation
 from ..evaluation.calibration import calibrate
 from ..evaluation.error_analysis import errors, missed_probabilities
 from ..evaluation.labels import check_shared_label
-from ..evaluation.matching import Entity, collect_entities, match_entities
+from ..evaluation.matching import collect_entities, match_entities
 from ..input_error import InputError
 from ..pipeline.annotated_labels import annotated_labels
 from ..pipeline.calibration import log_likelihoods_of
@@ -260,12 +260,8 @@ def _compare(
     ratios = _log_likelihood_ratios(recognizer(nlp, name), examples, listed)
     findings = []
     for each, ratio in zip(listed, ratios):
-        q = None
-        if each["gold"]:
-            of_gold = each["gold"]
-            q = known[each["doc"]][Entity(of_gold["start"], of_gold["end"], of_gold["label"])]
         place = {"kind": KINDS[each["kind"]], "doc": numbers[each["doc"]]}
-        findings.append({**each, **place, "gold_probability": q, "log_likelihood_ratio": ratio})
+        findings.append({**each, **place, "log_likelihood_ratio": ratio})
     return findings, sum(len(doc.left_out) for doc in docs)
 
 

@@ -3,8 +3,7 @@
 Axes: R resamples, D docs, L labels, 3 counts (correct, predicted, gold) or 3 scores.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from . import scores
 
 LEVEL = 0.95
 RESAMPLES = 1000
+FEW = 5  # correct or wrong entities, as in the rule of thumb for normal approximations
 EQUAL = 1e-9  # scores that differ less are equal but for rounding
 MAX_WEIGHTS = 2**22  # in memory at once
 
@@ -43,15 +43,15 @@ def resample(
 def confidence_intervals(
     counts: NDArray[np.int64], labels: Sequence[str], resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, Any]:
-    """Compute percentile intervals of precision, recall and F1 from counts (D, L, 3).
+    """Compute intervals of precision, recall and F1 from counts (D, L, 3).
 
-    An interval is [low, high], over the resamples in which the score is defined; None if it is
-    defined in none. If all resamples have the same score, such as 0 or 1, the bootstrap cannot see
-    the errors, or correct entities, that this sample lacks. Then the interval is Wilson's (see
-    `wilson`), of the entities. For F1 it is the interval of correct / (gold or predicted entities),
-    a share J, with its ends converted by F1 = 2 J / (1 + J). For a macro mean, the distances of the
-    ends for each label are added as independent errors are (Zou and Donner 2008, Statistics in
-    Medicine 27(10)).
+    An interval is [low, high], the percentiles of the resamples in which the score is defined; None
+    if it is defined in none. With fewer than `FEW` correct, or wrong, entities, the bootstrap
+    cannot see the ones that this sample lacks: its interval is too narrow, and a point at 0 and 1.
+    Then, and if all resamples have the same score, the interval is Wilson's (see `wilson`), of the
+    entities. For F1 it is the interval of correct / (gold or predicted entities), a share J, with
+    its ends converted by F1 = 2 J / (1 + J). For a macro mean, the distances of the ends for each
+    label are added as independent errors are (Zou and Donner 2008, Statistics in Medicine 27(10)).
     """
     sums, total = resample(counts, resamples, seed), counts.sum(0)
     per_type = scores.by_label(sums)
@@ -59,11 +59,10 @@ def confidence_intervals(
     return {
         "level": LEVEL,
         "resamples": resamples,
-        "micro": _intervals(scores.micro(sums), partial(_share_interval, total.sum(0))),
-        "macro": _intervals(scores.macro(sums), partial(_mean_interval, present)),
+        "micro": _intervals(scores.micro(sums), total.sum(0, keepdims=True)),
+        "macro": _intervals(scores.macro(sums), present),
         "per_type": {
-            label: _intervals(per_type[:, i], partial(_share_interval, total[i]))
-            for i, label in enumerate(labels)
+            label: _intervals(per_type[:, i], total[i : i + 1]) for i, label in enumerate(labels)
         },
     }
 
@@ -76,20 +75,26 @@ def wilson(correct: int, number: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _share_interval(counts: NDArray[np.int64], score: int) -> tuple[float, float]:
-    """Return the interval of one of `scores.NAMES` from correct, predicted and gold entities."""
-    correct, predicted, gold = counts.tolist()
-    number = (predicted, gold, predicted + gold - correct)[score]
-    low, high = wilson(correct, number) if number else (0.0, 1.0)
-    return (low, high) if score < 2 else (2 * low / (1 + low), 2 * high / (1 + high))
+def _intervals(columns: scores.Floats, counts: NDArray[np.int64]) -> dict[str, list[float] | None]:
+    """Return the interval of each score, from its resamples (R, 3), and counts by label (L, 3)."""
+    found = {name: _interval(column) for name, column in zip(scores.NAMES, columns.T)}
+    correct, predicted, gold = counts.T
+    for name, number in zip(scores.NAMES, (predicted, gold, predicted + gold - correct)):
+        interval = found[name]
+        if interval is not None and (
+            np.minimum(correct, number - correct).min() < FEW or interval[1] - interval[0] < EQUAL
+        ):
+            found[name] = _wilson_of_mean(correct, number, name == "f1")
+    return found
 
 
-def _mean_interval(counts: NDArray[np.int64], score: int) -> tuple[float, float]:
-    """Return the interval of the mean of a score over labels, from counts (L, 3)."""
-    ends = np.array([_share_interval(row, score) for row in counts])
-    found = np.nan_to_num(scores.by_label(counts)[:, score])
-    low, high = np.sqrt(((ends - found[:, None]) ** 2).sum(0)) / len(counts)
-    return max(0.0, found.mean() - low), min(1.0, found.mean() + high)
+def _wilson_of_mean(correct: NDArray[np.int64], number: NDArray[np.int64], f1: bool) -> list[float]:
+    """Return the interval of the mean of shares (L,), or of their F1; one of 0 entities is 0."""
+    shares = np.array([(c / n, *wilson(c, n)) if n else (0, 0, 0) for c, n in zip(correct, number)])
+    found, low, high = (2 * shares / (1 + shares) if f1 else shares).T
+    below, above = np.hypot.reduce(found - low), np.hypot.reduce(high - found)
+    mean = found.mean()
+    return [max(0.0, mean - below / len(found)), min(1.0, mean + above / len(found))]
 
 
 def paired_bootstrap(
@@ -108,7 +113,7 @@ def paired_bootstrap(
     of d, and "p": the share of resamples with |d' - d| >= |d|. This is a two-sided version of the
     test of Berg-Kirkpatrick et al. (2012, EMNLP, figure 1), which counts d' > 2 d; one is added to
     both counts, so that p is never 0 (Davison and Hinkley 1997, equation 4.11). All three are None
-    if the score of a model is undefined.
+    if the score of a model is undefined; the interval is None too if all resamples have the same d.
     """
     both = np.stack([counts, others])
     sums = np.moveaxis(resample(np.moveaxis(both, 0, 1), resamples, seed), 1, 0)
@@ -131,7 +136,7 @@ def _compare(found: scores.Floats, drawn: scores.Floats) -> Any:
     extreme = np.abs(defined - difference) >= abs(difference)
     return {
         "difference": float(difference),
-        "interval": _interval(defined),
+        "interval": _interval(defined) if np.ptp(defined) > EQUAL else None,
         "p": (1 + int(extreme.sum())) / (1 + len(defined)),
     }
 
@@ -142,14 +147,3 @@ def _interval(values: NDArray[np.float64]) -> list[float] | None:
         return None
     outside = 100 * (1 - LEVEL) / 2
     return np.nanpercentile(values, [outside, 100 - outside]).tolist()  # type: ignore[no-any-return]
-
-
-def _intervals(
-    columns: scores.Floats, instead: Callable[[int], tuple[float, float]]
-) -> dict[str, list[float] | None]:
-    """Return the interval of each score, (R, 3); another one where all resamples are equal."""
-    found = {name: _interval(column) for name, column in zip(scores.NAMES, columns.T)}
-    for i, (name, interval) in enumerate(found.items()):
-        if interval is not None and interval[1] - interval[0] < EQUAL:
-            found[name] = [*instead(i)]
-    return found

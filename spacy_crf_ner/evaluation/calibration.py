@@ -18,6 +18,7 @@ from ..pipeline.gold import count_entities
 from ..pipeline.lookup import recognizer, recognizer_name, run_upstream
 from ..pipeline.network import computed_once
 from ..pipeline.settings import FITS
+from .bootstrap import wilson
 from .guarantees import SETTINGS_OF, restored_on_error
 from .matching import DocEntities, annotated, collect_entities
 from .scores import mean
@@ -191,8 +192,9 @@ def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
         - "ece_by_chance": What it is on average for E entities if each confidence is the
             probability of being correct, in the normal approximation; None for E = 0.
         - "brier": The mean of (confidence - correct)^2; None for E = 0.
-        - "bins": The "count", mean "confidence" and share "correct" of each bin, None if it is
-            empty. Bin i has the confidences above i/15, up to (i+1)/15.
+        - "bins": The "count", mean "confidence" and share "correct" of each bin, with Wilson's
+            "interval" of this share; None if it is empty. Bin i has the confidences above i/15, up
+            to (i+1)/15.
     """
     docs = list(docs)
     p, correct = _judged(docs)
@@ -200,7 +202,12 @@ def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
     bin_of = (np.ceil(p * BINS) - 1).clip(0, BINS - 1)
     inside = [bin_of == i for i in range(BINS)]
     bins: list[dict[str, Any]] = [
-        {"count": int(i.sum()), "confidence": mean(p[i]), "correct": mean(correct[i])}
+        {
+            "count": int(i.sum()),
+            "confidence": mean(p[i]),
+            "correct": mean(correct[i]),
+            "interval": [*wilson(correct[i].sum(), i.sum())] if i.any() else None,
+        }
         for i in inside
     ]
     gaps = [b["count"] * abs(b["confidence"] - b["correct"]) for b in bins if b["count"]]

@@ -36,9 +36,10 @@ def errors(
 ) -> dict[str, Any]:
     """List the matches whose entities are not equal, and count them by kind.
 
-    First are wrong predicted entities, by descending confidence, then missed ones, by ascending
-    probability (from `missed_probabilities`). In both, unknown values are last, and equal ones in
-    document order. "beside" an error are the other entities of both sides in the same context.
+    First are wrong predicted entities, by descending "confidence", then missed ones, by ascending
+    "gold_probability" (from `missed_probabilities`). In both, unknown values, None, are last, and
+    equal ones in document order. "beside" an error are the other entities of both sides in the
+    same context.
     """
     found = []
     for i, (doc, of_doc) in enumerate(zip(docs, matches)):
@@ -46,9 +47,11 @@ def errors(
         for g, p in of_doc:
             kind = _kind(g, p)
             if kind is not None:
-                confidence = p.confidence if p else g and known.get(g)
-                place = {"kind": kind, "confidence": confidence, "doc": i}
-                found.append({**place, **_context(doc, g, p)})
+                sure = {
+                    "confidence": p.confidence if p else None,
+                    "gold_probability": known.get(g) if g else None,
+                }
+                found.append({"kind": kind, **sure, "doc": i, **_context(doc, g, p)})
     return {
         "counts": {kind: sum(error["kind"] == kind for error in found) for kind in KINDS},
         "list": sorted(found, key=_rank),
@@ -139,6 +142,7 @@ def _rank(error: dict[str, Any]) -> tuple[bool, float]:
 
     A missed entity with probability 1 - p is as confident an error as a wrong one with p.
     """
-    is_missed, p = error["kind"] == "missed", error["confidence"]
+    is_missed = error["kind"] == "missed"
+    p = error["gold_probability" if is_missed else "confidence"]
     certainty = float("-inf") if p is None else 1 - p if is_missed else p
     return is_missed, -certainty

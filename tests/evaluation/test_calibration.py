@@ -133,8 +133,15 @@ def test_reliability_matches_manual_calculation() -> None:
     # |0.9 - 1| / 4 + 2 |0.96 - 0.5| / 4 + |0.2 - 0| / 4
     assert found["ece"] == pytest.approx((0.1 + 0.92 + 0.2) / 4)
     assert found["brier"] == pytest.approx((0.01 + 0.0025 + 0.9409 + 0.04) / 4)
-    assert found["bins"][14] == {"count": 2, "confidence": pytest.approx(0.96), "correct": 0.5}
-    assert found["bins"][0] == {"count": 0, "confidence": None, "correct": None}
+    middle, reach = 0.5, 0.5 / math.sqrt(1 + 2 / 1.959964**2)  # Wilson's, of one of two
+    assert found["bins"][14] == {
+        "count": 2,
+        "confidence": pytest.approx(0.96),
+        "correct": 0.5,
+        "interval": pytest.approx([middle - reach, middle + reach]),
+    }
+    empty = dict.fromkeys(("confidence", "correct", "interval"))
+    assert found["bins"][0] == {"count": 0, **empty}
     # A fifth ends the third bin, and belongs to it.
     assert [i for i, b in enumerate(found["bins"]) if b["count"]] == [2, 13, 14]
     found = measured(judged([0.0, 1.0], [False, True]))

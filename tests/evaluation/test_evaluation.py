@@ -301,7 +301,7 @@ THEIRS = np.array([[[0, 2, 2]], [[2, 2, 2]], [[0, 0, 1]], [[0, 2, 1]]])
 def test_confidence_intervals_match_enumerated_resamples() -> None:
     # 4 docs have 4^4 equally probable resamples: the percentiles of all are the exact ones.
     random = np.random.default_rng(1)
-    counts = np.stack([random.integers(0, 3, (4, 2)), *random.integers(3, 6, (2, 4, 2))], axis=-1)
+    counts = np.stack([random.integers(4, 8, (4, 2)), *random.integers(9, 15, (2, 4, 2))], axis=-1)
     found = confidence_intervals(counts, ["A", "B"], resamples=20_000)
     every: dict[tuple[str, int], list[float]] = {}
     for docs in product(range(4), repeat=4):
@@ -356,6 +356,23 @@ def test_confidence_intervals_of_a_perfect_sample_have_room_for_unseen_errors() 
         assert ranges[name]["f1"] == pytest.approx([2 * low / (low + 1), 1.0])
     low = 1 - math.hypot(*(1 - ranges[name]["f1"][0] for name in "AB")) / 2
     assert found["macro"]["f1"] == pytest.approx([low, 1.0])
+
+
+@pytest.mark.parametrize("wrong, is_wilson", [(1, True), (4, True), (5, False)])
+def test_confidence_intervals_of_few_errors_are_wilsons(wrong: int, is_wilson: bool) -> None:
+    counts = np.array([[[1, 1, 1]]] * 30 + [[[0, 1, 1]]] * wrong)
+    found = confidence_intervals(counts, ["A"], resamples=100)["micro"]
+    share = by_hand(30, 30 + wrong)
+    of_union = [2 * each / (1 + each) for each in by_hand(30, 30 + 2 * wrong)]
+    assert (found["precision"] == pytest.approx(share)) == is_wilson
+    assert (found["f1"] == pytest.approx(of_union)) == (wrong < 3)  # two errors of F1 for each
+
+
+def test_confidence_intervals_of_a_label_without_gold_add_nothing_to_the_macro_mean() -> None:
+    counts = np.array([[[1, 1, 1], [0, 1, 0]]] * 13)
+    found = confidence_intervals(counts, ["A", "B"], resamples=100)["macro"]["recall"]
+    low, high = by_hand(13, 13)
+    assert found == pytest.approx([low / 2, high / 2])
 
 
 def test_confidence_intervals_of_one_doc_are_no_points() -> None:
@@ -420,7 +437,7 @@ def test_compare_model_with_itself_gives_zero_difference(drawn: list[Drawn]) -> 
     figures = evaluate(examples, model="one", resamples=100)
     found = compare(figures, examples, {**figures, "model": "two"}, examples, resamples=100)
     comparison = found["comparison"]
-    same = {"difference": 0.0, "interval": [0.0, 0.0], "p": 1.0}
+    same = {"difference": 0.0, "interval": None, "p": 1.0}  # in all resamples
     assert comparison["difference"]["micro"] == {name: same for name in FIGURES}
     assert comparison["difference"]["per_type"] == {label: {"f1": same} for label in LABELS}
     assert (comparison["model"], comparison["resamples"]) == ("two", 100)
@@ -499,6 +516,7 @@ def test_evaluate_lists_five_error_kinds_sorted_by_confidence() -> None:
     assert errors["list"][0] == {
         "kind": "wrong boundary",
         "confidence": 0.9,
+        "gold_probability": None,  # only that of missed ones
         "doc": 0,
         "gold": {"start": 7, "end": 14, "label": "LOC", "text": "Old Sea"},
         "predicted": {"start": 11, "end": 14, "label": "LOC", "text": "Sea"},
@@ -588,14 +606,14 @@ def test_evaluate_missed_entity_has_model_posterior(nlp: Language) -> None:
     for error in missed:
         gold = error["gold"]
         if gold["label"] == "THING":  # not a label of the model
-            assert error["confidence"] == 0.0
+            assert error["gold_probability"] == 0.0
             continue
         with nlp.select_pipes(disable=["ner"]):
             fresh = nlp(NOISY[error["doc"]][0])
         span = fresh.char_span(gold["start"], gold["end"], gold["label"])
         (p,) = pipe.span_posteriors(fresh, [span])
-        assert error["confidence"] == pytest.approx(p, rel=1e-4) and 0 < p < 1
-    ranked = [error["confidence"] for error in missed]
+        assert error["gold_probability"] == pytest.approx(p, rel=1e-4) and 0 < p < 1
+    ranked = [error["gold_probability"] for error in missed]
     assert ranked == sorted(ranked) and found[-len(missed) :] == missed
 
 
@@ -619,7 +637,7 @@ def test_evaluate_with_entity_ruler_gives_no_missed_posterior() -> None:
     ruler.add_patterns([{"label": "LOC", "pattern": "Bonn"}])
     found = evaluate(annotated(nlp), nlp=nlp, resamples=2)
     missed = [error for error in found["errors"]["list"] if error["kind"] == "missed"]
-    assert missed and all(error["confidence"] is None for error in missed)
+    assert missed and all(error["gold_probability"] is None for error in missed)
     assert found["transitions"] is not None
 
 
@@ -764,7 +782,7 @@ def test_evaluate_probabilities_are_those_before_tokens_were_merged(
     after = evaluate(examples, nlp=later, resamples=2)
     missed = [
         [
-            (each["gold"], each["confidence"])
+            (each["gold"], each["gold_probability"])
             for each in found["errors"]["list"]
             if each["kind"] == "missed"
         ]

@@ -929,7 +929,7 @@ def test_docs_that_failed_count_as_docs_without_entities() -> None:
     examples[0].predicted = nlp(examples[0].text)
     found = evaluate(examples, nlp=nlp, resamples=2)
     assert [e["kind"] for e in found["errors"]["list"] if e["doc"] == 1] == ["missed", "missed"]
-    assert [e["confidence"] for e in found["errors"]["list"] if e["doc"] == 1] == [None, None]
+    assert [e["gold_probability"] for e in found["errors"]["list"] if e["doc"] == 1] == [None] * 2
     alone = evaluate(examples[:1], nlp=nlp, resamples=2)["coverage"]["guarantees"]["set_coverage"]
     assert alone["found"] == 1.0
     assert found["coverage"]["guarantees"]["set_coverage"]["found"] == 0.5

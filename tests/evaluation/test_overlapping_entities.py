@@ -395,7 +395,7 @@ def test_missed_entities_have_the_posterior_of_their_span(nlp: Language) -> None
         doc = Doc(nlp.vocab, words=WORDS)
         span = doc.char_span(gold["start"], gold["end"], gold["label"])
         (p,) = nlp.get_pipe("crf_ner").span_posteriors(doc, [span])  # type: ignore[attr-defined]
-        assert error["confidence"] == pytest.approx(p, rel=1e-4) and p < 0.6
+        assert error["gold_probability"] == pytest.approx(p, rel=1e-4) and p < 0.6
     assert "sc" in eg.predicted.spans
 
 
