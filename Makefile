@@ -31,7 +31,7 @@ demo: .venv/demo $(MINILM)
 	@echo
 	@echo "Pipeline: training/sample_en_transformer/model-best"
 	@echo "Figures:  metrics/sample_en_transformer.json"
-	@echo "Page:     pages/sample_en_transformer.html"
+	@echo "Report:   reports/sample_en_transformer/report.html"
 	@echo
 	@echo "Next: train on your own corpus (docs/training.md):"
 	@echo "  . .venv/bin/activate"
@@ -60,7 +60,7 @@ test-runtime: .venv-runtime/ready .venv/test
 	PYTHONPATH=tests $(BIN)/python -W ignore tests/exported_pipelines.py corpus/exported
 	SPACY_CRF_NER_EXPORTED=corpus/exported .venv-runtime/bin/$(PYTEST) -m "not slow and not torch" $(addprefix tests/, \
 		annotate/test_chunking.py annotate/test_readers.py annotate/test_writers.py check data \
-		evaluation/test_risk_control.py report/test_comparison_page.py report/test_html.py report/test_plots.py \
+		evaluation/test_risk_control.py report/test_documents_page.py report/test_html.py report/test_plots.py \
 		test_atomic.py test_docbin.py test_tags.py test_without_torch.py)
 
 lint: .venv/dev
@@ -124,4 +124,4 @@ $(MINILM): | .venv/demo
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-lowest .venv-runtime *.egg-info corpus training metrics pages reports site assets/minilm
+	rm -rf .venv .venv-lowest .venv-runtime *.egg-info corpus training metrics reports site assets/minilm

@@ -1,7 +1,13 @@
-"""What a browser would see of a page."""
+"""What a browser would see of a page, and what it does with it."""
 
+import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 VOID = {"meta", "link", "input", "img", "br", "hr"}
 
@@ -80,3 +86,27 @@ def words(text: str) -> str:
 def cells(table: list[list[str]]) -> list[list[str]]:
     """The words of each cell."""
     return [[words(cell) for cell in row] for row in table]
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
+POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
+
+
+def visit(path: Path, folder: Path) -> tuple[str, list[str]]:
+    """Open a page, and return its DOM and the messages on the console of the browser."""
+    result = subprocess.run(
+        [
+            str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
+            f"--user-data-dir={folder}", "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--enable-logging=stderr", "--virtual-time-budget=2000", "--dump-dom", path.as_uri(),
+        ],
+        capture_output=True, text=True, encoding="utf-8", timeout=120, check=True,
+    )  # fmt: skip
+    return result.stdout, [line for line in result.stderr.splitlines() if "CONSOLE" in line]
+
+
+def driven(html: str, script: str) -> str:
+    """Let a script of the test run at the end of a page."""
+    assert POLICY.search(html)
+    return POLICY.sub("", html).replace("</body>", f"<script>{script}</script></body>")

@@ -14,11 +14,12 @@ DRAW = """
 import sys
 import spacy_crf_ner
 from spacy_crf_ner.explain.html import trellis_page
-from spacy_crf_ner.report.html import comparison_page
+from spacy_crf_ner.report.html import review_page
 assert spacy_crf_ner.__file__.startswith(sys.argv[1]), spacy_crf_ner.__file__
-keys = ("text", "label", "tokens", "tags", "path", "backpointers", "start", "labelings")
-nothing = dict.fromkeys(keys, [])
-assert trellis_page(nothing).count("</style>") == comparison_page([], "x").count("</style>") == 1
+keys = ("text", "label", "tokens", "tags", "path", "backpointers", "start", "labelings", "labels")
+nothing = {**dict.fromkeys(keys, []), "component": "", "calibration": ""}
+assert trellis_page(nothing).count("</style>") == 1
+assert review_page([], {}, [], "", "").count("</script>") == 2
 """
 
 

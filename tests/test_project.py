@@ -86,5 +86,5 @@ def test_project_workflow_runs_and_writes_outputs(tmp_path):
         assert ner.calibrated_on > 0 and ner.platt_intercept != 0.0
     metrics = srsly.read_json(folder / "metrics" / "sample_en_cnn.json")
     assert {"ents_p", "ents_r", "ents_f"} <= metrics.keys()
-    page = (folder / "pages" / "sample_en_cnn.html").read_text("utf-8")
+    page = (folder / "reports" / "sample_en_cnn" / "documents.html").read_text("utf-8")
     assert page.count("<article") == 273

@@ -33,7 +33,7 @@ from ..templates import write_page
 from ..training.cross_validation import check_not_frozen, divide, known_negatives, train_folds
 from .ranking import identify
 from .selection import Unit
-from .tasks import write_tasks
+from .tasks import TOOLS, write_tasks
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -55,7 +55,7 @@ KINDS = {
 
 
 class Review(NamedTuple):
-    """The disagreements of gold annotation and models, the most suspicious first.
+    """Where models are more likely to be right than gold annotation, the most suspicious first.
 
     Attributes:
         findings: One dict for each, as `evaluation.error_analysis.errors` lists them, with a "kind"
@@ -63,6 +63,7 @@ class Review(NamedTuple):
             and its `log_odds`, with the "log_likelihood_ratio" and the "support" of both sides.
         gold: The gold docs.
         labels: Labels of the pipeline, and of entities of docs with findings.
+        unlikely: The number of other disagreements, where gold is more likely to be right.
         left_out: The number of predicted entities in tokens without annotation.
         negatives: The number of negative spans that a fold was trained without, since it does not
             have their label.
@@ -71,6 +72,7 @@ class Review(NamedTuple):
     findings: list[dict[str, Any]]
     gold: list[Doc]
     labels: list[str]
+    unlikely: int
     left_out: int
     negatives: int
 
@@ -80,9 +82,10 @@ class Review(NamedTuple):
         by_kind = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common())
         docs = {each["doc"] for each in self.findings}
         summary = (
-            f"{len(self.gold):,} documents. {len(self.findings):,} disagreements in "
-            f"{len(docs):,} of them{f': {by_kind}' if by_kind else ''}. "
-            f"{self.left_out:,} predictions in text without annotation are left out."
+            f"Gold is probably wrong in {len(self.findings):,} places, in {len(docs):,} of "
+            f"{len(self.gold):,} documents{f': {by_kind}' if by_kind else ''}. Left out are "
+            f"{self.unlikely:,} predictions that are less likely than gold, and "
+            f"{self.left_out:,} in text without annotation."
         )
         if self.negatives:
             summary += f" {self.negatives:,} negative spans have a label that is not in all folds."
@@ -103,14 +106,28 @@ class Review(NamedTuple):
             unit.limits = annotated_parts(doc)
             yield unit
 
-    def write(self, output: Path, tool: str, n: int, title: str, method: str) -> None:
-        """Write a folder: a page, the findings, and the first n docs with findings as tasks."""
+    def write(
+        self, output: Path, tool: str, n: int, facts: Sequence[tuple[str, str]], method: str
+    ) -> None:
+        """Write a folder: the findings, and the first n docs with some as tasks and as a page.
+
+        Args:
+            facts: Names and values for the head of the page.
+            method: How gold was compared, in words.
+        """
+        units = [*islice(self.units(), n)]
+        tasks = {unit.source["doc"]: TOOLS["jsonl"](unit) for unit in units}
+        facts = [
+            *facts,
+            ("Size", f"{len(self.gold):,} documents"),
+            ("Gold", f"{sum(len(doc.ents) for doc in self.gold):,} entities"),
+            ("Labels", ", ".join(self.labels)),
+        ]
+        page = review_page(self.findings, tasks, facts, self.summary(), method)
         with atomic_write(output) as folder:
             folder.mkdir()
-            page = review_page(self.findings, title, self.summary(), method)
             write_page(folder / "review.html", page)
             srsly.write_jsonl(folder / "findings.jsonl", self.findings)
-            units = islice(self.units(), n)
             write_tasks(folder, "tasks", units, tool, self.labels, binary=False)
 
 
@@ -127,7 +144,7 @@ def review(
     """Compare gold annotation with models that were trained without it, and are calibrated.
 
     Each fold of the corpus is predicted by a pipeline that is trained on the other folds, with the
-    config of the given one. The findings are sorted by log odds.
+    config of the given one. Findings have positive log odds, and are sorted by them.
 
     Args:
         nlp: A trained pipeline whose entities all come from its `crf_ner` component.
@@ -179,12 +196,12 @@ def review(
         is_apart = span is not None and not any(token.ent_type for token in span)
         each["support"] = counts
         each["log_odds"] = log_odds(each, is_apart)
-    findings.sort(key=lambda each: (-each["log_odds"], each["doc"]))
-    found_in = {each["doc"] for each in findings}
+    likely = [each for each in findings if each["log_odds"] > 0]
+    likely.sort(key=lambda each: (-each["log_odds"], each["doc"]))
+    found_in = {each["doc"] for each in likely}
     labels = {*pipe.labels, *(ent.label_ for i in found_in for ent in gold[i].ents)}
-    return Review(
-        findings, gold, sorted(labels), left_out, sum(label in lost for label in negatives)
-    )
+    lost_spans = sum(label in lost for label in negatives)
+    return Review(likely, gold, sorted(labels), len(findings) - len(likely), left_out, lost_spans)
 
 
 def _check_pipeline(nlp: Language, name: str) -> None:

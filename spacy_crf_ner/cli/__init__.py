@@ -32,13 +32,12 @@ from .review import review
 from .serve import serve
 from .suggest import suggest
 from .train import train
-from .visualize import visualize
 
 # In the order of the help.
 PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Data": (convert, check, merge),
     "Train": (init, train, distill),
-    "Evaluate": (report, visualize, calibrate, promise, explain),
+    "Evaluate": (report, calibrate, promise, explain),
     "Annotate": (suggest, review),
     "Predict": (predict, redact, export, serve, info),
 }

@@ -64,7 +64,7 @@ def explain(
     else:
         typer.echo("The text has no token, so there is nothing to search.")
     if html is not None:
-        write_page(html, trellis_page(explanation))
+        write_page(html, trellis_page(explanation, model))
         typer.echo(f"Page: {html}")
 
 

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from .console import note
 from .gold_corpus import predict_corpus, warn_if_trained_on
 from .options import Component, Dtype, GoldCorpus, GpuId, Model
+from .startup import leave_out_torch_if_exported
 
 if TYPE_CHECKING:
     from ..report.tables import Cell
@@ -43,14 +45,17 @@ def report(
 
     \b
     Writes into the folder:
-      report.html  a web page, with all errors and filters
-      report.md    the tables in Markdown, and the most confident errors
-      report.json  all scores and errors, for programs
+      report.html     a web page, with all errors and filters
+      documents.html  the documents, gold beside predicted entities
+      report.md       the tables in Markdown, and the most confident errors
+      report.json     all scores and errors, for programs
 
     \b
     Example:
       spacy-crf-ner report training/model-best corpus/test.spacy report
     """
+    if compare is None:
+        leave_out_torch_if_exported(model, dtype)
     from .. import evaluation
     from .. import report as reports
     from ..pipeline.lookup import recognizer_names
@@ -60,6 +65,7 @@ def report(
     training = evaluation.read_training_log(training_log) if training_log else None
     status = Console(stderr=True).status("Measuring")
     nlp, examples = predict_corpus(model, corpus, component, gpu_id, dtype)
+    every = [examples]
     warn_if_trained_on(nlp, model, examples)
     with status:
         results = evaluation.evaluate(
@@ -67,13 +73,14 @@ def report(
         )
     if compare is not None:
         other, others = predict_corpus(compare, corpus, component, gpu_id, dtype)
+        every.append(others)
         named = component if component in recognizer_names(other) else None
         with status:
             against = evaluation.evaluate(
                 others, model=compare, data=str(corpus), nlp=other, component=named
             )
             results = evaluation.compare(results, examples, against, others)
-    paths = reports.write_report(results, out)
+    paths = reports.write_report(results, out, *every)
     if compare is None:
         (_, f1), *_ = headline(results)
         typer.echo(f"Micro F1: {_plain(f1)}")
@@ -84,6 +91,7 @@ def report(
         typer.echo(results["calibration"])
     for path in paths:
         typer.echo(path)
+    note(f"Next: open {paths[0]} in a browser")
 
 
 def _plain(cell: "Cell") -> str:

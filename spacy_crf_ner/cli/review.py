@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from ..atomic import check_new_folder
+from .console import note
 from .options import Component, GoldCorpus, GpuId, Model, Seed, Tool
 
 CALIBRATED = (
@@ -31,7 +32,9 @@ def review(
             "the pipeline as it is, even if it has seen the corpus.",
         ),
     ] = 5,
-    n: Annotated[int, typer.Option(min=1, help="Number of documents for the tasks.")] = 200,
+    n: Annotated[
+        int, typer.Option(min=1, help="Number of documents for the page and the tasks.")
+    ] = 200,
     tool: Tool = "jsonl",
     seed: Seed = 0,
     gpu_id: GpuId = -1,
@@ -39,18 +42,19 @@ def review(
 ) -> None:
     """Find gold annotation that is probably wrong.
 
-    Trains the pipeline without a fold of the corpus, with its own config, and lists where it is
-    most sure of the contrary of the gold annotation of this fold: by the log odds of its
-    prediction against gold, from its probabilities, from how other texts annotate the same words,
-    and from how often annotators make such an error.
+    Trains the pipeline without a fold of the corpus, with its own config, and lists where the
+    gold annotation of this fold is less likely than what the pipeline predicts: by the log odds of
+    its prediction against gold, from its probabilities, from how other texts annotate the same
+    words, and from how often annotators make such an error.
 
     \b
     Writes into the folder:
-      review.html     the list, with both sides in their context
-      findings.jsonl  the same, for programs
+      review.html     the list, with both sides in their context: accept or
+                      reject each, and download the answers
+      findings.jsonl  the list for programs
       tasks           documents with their gold entities, the most suspicious
-                      first: .jsonl, or .json for Label Studio, with its
-                      configuration in labeling.xml
+                      first, for a tool: .jsonl, or .json for Label Studio, with
+                      its configuration in labeling.xml
 
     `merge ANSWERS OUTPUT --into CORPUS` replaces the annotation by the corrected one.
 
@@ -60,7 +64,9 @@ def review(
     """
     from .. import active_learning
     from ..active_learning.tasks import check_tool
+    from ..pipeline.calibration import calibration_of
     from ..pipeline.load import load
+    from ..pipeline.lookup import recognizer
 
     check_tool(tool, binary=False)
     check_new_folder(output)
@@ -77,8 +83,20 @@ def review(
         )
     others = "fold" if folds == 2 else f"{folds - 1} folds"
     method = (CALIBRATED if folds else SEEN).format(folds=others, model=model)
-    found.write(output, tool, n, f"Review of {corpus}", method)
+    calibration = "Confidences: calibrated on each fold"
+    if folds == 0:
+        calibration = calibration_of(recognizer(nlp, component))
+    facts = [
+        ("Pipeline", model),
+        ("Corpus", str(corpus)),
+        ("Confidences", calibration.partition(": ")[2]),
+    ]
+    found.write(output, tool, n, facts, method)
     typer.echo(found.summary())
     typer.echo(method)
     for path in sorted(output.iterdir()):
         typer.echo(path)
+    note(
+        f"Next: open {output / 'review.html'} in a browser, download the answers, and run "
+        f"spacy-crf-ner convert answers.jsonl reviewed.spacy --merge {corpus}"
+    )

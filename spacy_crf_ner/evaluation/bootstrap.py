@@ -51,7 +51,8 @@ def confidence_intervals(
     Then, and if all resamples have the same score, the interval is Wilson's (see `wilson`), of the
     entities. For F1 it is the interval of correct / (gold or predicted entities), a share J, with
     its ends converted by F1 = 2 J / (1 + J). For a macro mean, the distances of the ends for each
-    label are added as independent errors are (Zou and Donner 2008, Statistics in Medicine 27(10)).
+    label are added as independent errors are (Zou and Donner 2008, Statistics in Medicine 27(10));
+    an end of the bootstrap that is wider stays.
     """
     sums, total = resample(counts, resamples, seed), counts.sum(0)
     per_type = scores.by_label(sums)
@@ -84,7 +85,10 @@ def _intervals(columns: scores.Floats, counts: NDArray[np.int64]) -> dict[str, l
         if interval is not None and (
             np.minimum(correct, number - correct).min() < FEW or interval[1] - interval[0] < EQUAL
         ):
-            found[name] = _wilson_of_mean(correct, number, name == "f1")
+            low, high = _wilson_of_mean(correct, number, name == "f1")
+            if len(counts) > 1:  # labels that are confused with others are not independent
+                low, high = min(low, interval[0]), max(high, interval[1])
+            found[name] = [low, high]
     return found
 
 

@@ -1,35 +1,47 @@
 """The trellis of a text as an HTML page with an SVG drawing."""
 
-from itertools import accumulate
 from typing import Any
 
 from ..templates import render
 from .trellis import entities_in_words, relevant_tags, visible
 
-# Pixels: a node, the height of a row of tags, the minimum width of a column of tokens.
-NODE_SIZE, ROW_HEIGHT, MIN_COLUMN_WIDTH = (48, 22), 40, 100
-HEADER_HEIGHT, LETTER_WIDTH = 34, 7.5
-MAX_NODES = 2000  # in a larger trellis, only rows of relevant tags are drawn
-MAX_LETTERS = 24  # in a name; the tooltip has all of it
+# Pixels: a node, the height of a row of tokens, the minimum width of a column of tags.
+NODE_SIZE, ROW_HEIGHT, MIN_COLUMN_WIDTH = (42, 22), 44, 50
+HEADER_HEIGHT, LETTER_WIDTH, MARGIN = 40, 7.5, 8
+MAX_LETTERS = 14  # in a name; the tooltip has all of it
 
 
-def trellis_page(explanation: dict[str, Any]) -> str:
-    """Draw the trellis of an explanation, the path through it, and the best labelings."""
+def trellis_page(explanation: dict[str, Any], model: str = "") -> str:
+    """Draw the relevant part of a trellis, the path through it, and the best labelings."""
     tokens, tags = [visible(token) for token in explanation["tokens"]], explanation["tags"]
-    shown = list(range(len(tags)))
-    if len(tags) * len(tokens) > MAX_NODES:
-        shown = sorted(set().union(*relevant_tags(explanation)))
-    widths = [max(MIN_COLUMN_WIDTH, _width(token)) for token in tokens]
+    relevant = relevant_tags(explanation)
+    columns, width = {}, 0.0
+    for c in sorted(set().union(*relevant)):
+        own = max(MIN_COLUMN_WIDTH, _width(tags[c].partition("-")[2]))
+        columns[c] = width + own / 2
+        width += own
+    label = explanation["label"]
+    facts = [
+        ("Pipeline", model),
+        ("Component", explanation["component"]),
+        ("Labels", label or ", ".join(explanation["labels"])),
+        ("Size", f"{len(tokens)} tokens, {len(tags)} tags"),
+        ("Confidences", explanation["calibration"].partition(": ")[2]),
+    ]
     return render(
         "trellis.html.j2",
-        title=f"Trellis of {explanation['label'] or 'a text'}",
+        title="How the entities were found",
+        facts=[(name, value) for name, value in facts if value],
         explanation=explanation,
         tokens=tokens,
-        columns=[right - width / 2 for right, width in zip(accumulate(widths), widths)],
-        rows={c: HEADER_HEIGHT + (i + 0.5) * ROW_HEIGHT for i, c in enumerate(shown)},
-        size=(sum(widths), HEADER_HEIGHT + ROW_HEIGHT * len(shown)),
-        names_width=max((_width(tags[c]) for c in shown), default=0),
+        relevant=relevant,
+        columns=columns,
+        rows=[(t + 0.5) * ROW_HEIGHT for t in range(len(tokens))],
+        size=(width, ROW_HEIGHT * len(tokens)),
+        header_height=HEADER_HEIGHT,
+        names_width=MARGIN + max(map(_width, tokens), default=0),
         node_size=NODE_SIZE,
+        margin=MARGIN,
         max_letters=MAX_LETTERS,
         steps=_steps(explanation, tokens),
         labelings=[
@@ -41,7 +53,7 @@ def trellis_page(explanation: dict[str, Any]) -> str:
 
 def _width(name: str) -> float:
     """Return the width of a name and its margins, in pixels."""
-    return 16 + LETTER_WIDTH * min(len(name), MAX_LETTERS)
+    return MARGIN + LETTER_WIDTH * min(len(name), MAX_LETTERS)
 
 
 def _steps(explanation: dict[str, Any], tokens: list[str]) -> list[list[str]]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from spacy.language import Language
 
+from ..pipeline.calibration import calibration_of
 from ..pipeline.lookup import recognizer, recognizer_name, upstream_only
 from ..pipeline.queries import Transitions
 
@@ -33,6 +34,7 @@ def explain(
         Plain values, with None for illegal scores, for T tokens and C tags:
 
         - "text", "component", "label", "tokens" (T), "tags" (C): what is shown.
+        - "labels", "calibration": of the component; the second in words.
         - "transitions" (C, C), indexed `[from, to]`, "start" and "end" (C): the learned scores; all
             zeros if the decoder is a softmax.
         - "emissions" (T, C): the score of each tag at each token.
@@ -65,6 +67,8 @@ def explain(
         "text": doc.text,
         "component": name,
         "label": label,
+        "labels": list(pipe.labels),
+        "calibration": calibration_of(pipe),
         "tokens": [token.text for token in doc],
         "tags": list(trellis.tags),
         "transitions": learned["scores"],

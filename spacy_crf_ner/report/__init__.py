@@ -1,13 +1,17 @@
 """The evaluation report, as HTML, Markdown and JSON."""
 
 import json
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from spacy.training import Example
+
 from ..atomic import atomic_write, check_folder_name
 from ..extras import require
 from ..input_error import InputError
+from .documents import documents_page
 from .html import report_page
 from .markdown import markdown
 
@@ -23,19 +27,25 @@ def check_report(out: Path) -> None:
             )
 
 
-def write_report(results: dict[str, Any], out: Path) -> list[Path]:
-    """Write the results of `evaluate` or `compare` as report.json, report.md and report.html.
+def write_report(results: dict[str, Any], out: Path, *examples: Sequence[Example]) -> list[Path]:
+    """Write report.html, with the documents in documents.html, report.md and report.json.
 
-    An earlier report is replaced when all three are complete. Raises InputError if the report
-    cannot be written, or the extra `report` is missing.
+    An earlier report is replaced when all are complete. Raises InputError if the report cannot be
+    written, or the extra `report` is missing.
+
+    Args:
+        results: The result of `evaluation.evaluate`, or of `compare`.
+        out: A folder.
+        examples: The examples that were evaluated; for `compare`, those of both pipelines.
     """
     check_report(out)
     texts = {
-        "report.json": json.dumps(results, ensure_ascii=False, allow_nan=False, indent=1) + "\n",
-        "report.md": markdown(results),
         "report.html": report_page(results),
+        "documents.html": documents_page(results, *examples),
+        "report.md": markdown(results),
+        "report.json": json.dumps(results, ensure_ascii=False, allow_nan=False, indent=1) + "\n",
     }
-    with ExitStack() as stack:  # at its end, all three are renamed
+    with ExitStack() as stack:  # at its end, all are renamed
         for name, text in texts.items():
             unfinished = stack.enter_context(atomic_write(out / name))
             # The name of a folder may not be UTF-8.

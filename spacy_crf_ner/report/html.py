@@ -1,32 +1,19 @@
-"""HTML pages of annotated documents: the report, and gold beside predicted entities."""
+"""HTML pages of errors: the report, and the review of gold annotation."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from markupsafe import Markup, escape
-from spacy import displacy
-from spacy.tokens import Doc
-from spacy.training import Example
-
-from ..evaluation.matching import Entity, collect_entities
+from ..evaluation.matching import Entity
 from ..templates import render
 from . import plots, tables
+from .segments import Segment, colors_of, segments
 
-PAGE_SIZE = 100  # errors shown at first
 MAX_ERRORS = 5_000  # errors in the page
-# Background colors for dark text.
-PALETTE = (
-    "#aa9cfc", "#7aecec", "#feca74", "#bfe1d9", "#bfeeb7", "#ffeb80",
-    "#ff9561", "#f0a3c4", "#9cc9cc", "#d9c7a3", "#a8d08d", "#8fb8ff",
-)  # fmt: skip
 CURVES = {
     "losses": "On training documents, by component.",
     "scores": "On development documents, in percent.",
     "speed": "On development documents.",
 }
-# A text, the entity that it is, if any, and whether this is the one in question.
-Segment = tuple[str, Entity | None, bool]
 
 
 class Plot(NamedTuple):
@@ -38,6 +25,13 @@ class Plot(NamedTuple):
     table: tables.Table | None = None
 
 
+class Side(NamedTuple):
+    """The gold or the predicted entities of an error in its context."""
+
+    segments: list[Segment]  # with the one in question, if any, and those that do not overlap it
+    others: list[Entity]  # that overlap one of these
+
+
 def report_page(results: dict[str, Any]) -> str:
     """Render the result of `evaluation.evaluate` or `compare` as one self-contained page."""
     every = (results, results["comparison"]["other"]) if results["comparison"] else (results,)
@@ -47,14 +41,56 @@ def report_page(results: dict[str, Any]) -> str:
     known.update(*(each["matching"]["strict"]["per_type"] for each in every))
     return render(
         "report.html.j2",
-        "errors.js",
-        title=f"{results['model']} on {results['data']}",
+        "articles.js",
+        title="Evaluation report",
         headline=tables.headline(results),
         facts=tables.facts(results),
         method=tables.method(results),
         sections=tables.sections(results),
-        colors=_colors(known),
+        colors=colors_of(known),
+        has_confidence=results["reliability"] is not None,
         plots=_plots(results),
+        **listed,
+    )
+
+
+def review_page(
+    findings: Sequence[dict[str, Any]],
+    tasks: Mapping[int, dict[str, Any]],
+    facts: Sequence[tuple[str, str]],
+    summary: str,
+    method: str,
+) -> str:
+    """Render gold annotation that is probably wrong, in this order, as one self-contained page.
+
+    Args:
+        findings: Errors as `error_analysis.errors` lists them, each with "log_odds" and "support".
+        tasks: A record of JSON lines with the gold entities for each document in the page, by its
+            number. From these, the page makes the answers that can be merged into the corpus.
+        facts: Names and values for the head of the page.
+        summary: What was found, in words.
+        method: How it was found, in words.
+    """
+    own = [each for each in findings if each["doc"] in tasks]
+    listed = _error_list(own, sorted({each["kind"] for each in own[:MAX_ERRORS]}))
+    listed["unlisted"] += len(findings) - len(own)
+    for each in listed["errors"]:
+        each["change"] = {
+            "doc": each["doc"],
+            "start": each["offset"],
+            "end": each["offset"] + len(each["text"]),
+            "predicted": [each["predicted"]] if each["predicted"] else [],
+        }
+    return render(
+        "review.html.j2",
+        "review.js",
+        title="Gold annotation to review",
+        facts=facts,
+        summary=summary,
+        method=method,
+        tasks=tasks,
+        colors=colors_of(_labels(listed["errors"])),
+        has_confidence=True,
         **listed,
     )
 
@@ -62,87 +98,33 @@ def report_page(results: dict[str, Any]) -> str:
 def _error_list(errors: Sequence[dict[str, Any]], kinds: list[str]) -> dict[str, Any]:
     """Return what the list of errors in a template needs."""
     listed = errors[:MAX_ERRORS]
-    ents = [error[side] for error in listed for side in ("gold", "predicted") if error[side]]
+    of = [
+        sorted({error[side]["label"] for side in ("gold", "predicted") if error[side]})
+        for error in listed
+    ]
     return {
-        "errors": [{**error, "sides": _error_sides(error)} for error in listed],
+        "errors": [
+            {**error, "labels": labels, "about": _about(error), "sides": _sides(error)}
+            for error, labels in zip(listed, of)
+        ],
         "unlisted": len(errors) - len(listed),
-        "page_size": PAGE_SIZE,
-        "filters": {"Kind": kinds, "Label": sorted({ent["label"] for ent in ents})},
+        "filters": {"Kind": kinds, "Label": sorted({label for labels in of for label in labels})},
     }
 
 
-def comparison_page(examples: Iterable[Example], title: str, key: str | None = None) -> str:
-    """Render the gold entities of each document beside the predicted ones, as one page.
-
-    Entities under a key in `doc.spans` may overlap: they are lines under the text, the gold ones
-    above the predicted ones. Without a key, entities are those in `doc.ents`.
-    """
-    examples = list(examples)
-    docs = []
-    counts: Counter[str] = Counter()
-    collected = collect_entities(examples, key)
-    labels = {ent.label for found in collected for ents in found[1:] for ent in ents}
-    colors = _colors(labels)
-    for eg, found in zip(examples, collected):
-        sizes = {"gold": len(found.gold), "predicted": len(found.predicted)}
-        equal = sum(found.correct())
-        counts.update(sizes, equal=equal, left_out=len(found.left_out))
-        predicted = sorted(found.predicted + found.left_out, key=lambda ent: ent.start)
-        sides = {"gold": (eg.reference, found.gold), "predicted": (eg.predicted, predicted)}
-        shown = {
-            side: _segments(doc.text, ents) if key is None else _lines(doc, ents, colors)
-            for side, (doc, ents) in sides.items()
-        }
-        docs.append({"differs": set(sizes.values()) != {equal}, **shown})
-    summary = (
-        f"{tables.count(len(examples), 'document')}. {tables.count(counts['gold'], 'gold entity')},"
-        f" {counts['predicted']:,} predicted, {counts['equal']:,} of them equal in boundaries and "
-        f"label{tables.left_out(counts['left_out'])}. A red edge marks the documents where they "
-        "differ."
-    )
-    return render(
-        "comparison.html.j2",
-        title=title,
-        summary=summary,
-        docs=docs,
-        colors=colors,
-        overlapping=key is not None,
-    )
-
-
-def review_page(findings: Sequence[dict[str, Any]], title: str, summary: str, method: str) -> str:
-    """Render gold annotation that is probably wrong, in this order, as one self-contained page.
-
-    Findings are errors as `error_analysis.errors` lists them, each with "gold_probability",
-    "log_odds" and "support".
-    """
-    told = [{**each, "confidence": None, "note": _odds(each)} for each in findings]
-    listed = _error_list(told, sorted({each["kind"] for each in told[:MAX_ERRORS]}))
-    return render(
-        "review.html.j2",
-        "errors.js",
-        title=title,
-        summary=summary,
-        method=method,
-        colors=_colors(_labels(listed["errors"])),
-        **listed,
-    )
-
-
-def _odds(finding: Mapping[str, Any]) -> str:
-    """Describe how sure the model is, in words."""
-    names = {"gold_probability": "gold", "confidence": "prediction"}
-    support = finding["support"]
-    known = {name: finding[key] for key, name in names.items()}
-    if finding["predicted"] is None:
-        del known["prediction"]
-    shown = [f"P({name}) {p:.3f}" for name, p in known.items() if p is not None]
-    texts = f"texts like prediction : gold {support['predicted']:,} : {support['gold']:,}"
-    return f"log odds {finding['log_odds']:.1f}, {', '.join(shown)}, {texts}"
-
-
-def _colors(labels: Iterable[str]) -> dict[str, str]:
-    return {label: PALETTE[i % len(PALETTE)] for i, label in enumerate(sorted(labels))}
+def _about(error: Mapping[str, Any]) -> str:
+    """Describe what is known about an error, in words."""
+    p, q = error["confidence"], error["gold_probability"]
+    odds, support = error.get("log_odds"), error.get("support", {})
+    parts = [
+        odds is not None and f"log odds {odds:.1f}",
+        p is not None and f"confidence {p:.3f}",
+        q is not None and f"probability of the gold entity {q:.3f}",
+        any(support.values())
+        and f"other texts: {support['predicted']:,} as predicted, {support['gold']:,} as gold",
+        f"document {error['doc']}",
+    ]
+    return " · ".join(part for part in parts if part)
 
 
 def _labels(errors: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -151,58 +133,23 @@ def _labels(errors: Iterable[Mapping[str, Any]]) -> set[str]:
     return {ent["label"] for ents in sides for ent in ents if ent}
 
 
-def _segments(text: str, ents: Iterable[Entity], asked: Entity | None = None) -> list[Segment]:
-    """Split a text at its entities, which are in order; one of them may be in question."""
-    segments: list[Segment] = []
-    done = 0
-    for ent in ents:
-        inside = text[ent.start : ent.end], ent, ent is asked
-        segments += [(text[done : ent.start], None, False), inside]
-        done = ent.end
-    return [*segments, (text[done:], None, False)]
-
-
-def _lines(doc: Doc, ents: Iterable[Entity], colors: Mapping[str, str]) -> Markup:
-    """Draw entities as lines under the text, with displaCy."""
-    spans, shown = [], {}
-    for ent in ents:
-        span = doc.char_span(*ent.span)
-        if span is None:  # a span without tokens
-            continue
-        p = "" if ent.confidence is None else f" {ent.confidence:.3f}"
-        label = str(escape(ent.label + p))  # displaCy escapes the text alone
-        shown[label] = colors[ent.label]
-        spans.append({"start_token": span.start, "end_token": span.end, "label": label})
-    parsed = {"tokens": [token.text for token in doc], "spans": spans}
-    drawn = displacy.render(
-        parsed, style="span", manual=True, jupyter=False, options={"colors": shown}
-    )
-    return Markup(drawn)
-
-
-class Side(NamedTuple):
-    """The gold or the predicted entities of an error in its context."""
-
-    segments: list[Segment]  # with the one in question, if any, and those that do not overlap it
-    others: list[Entity]  # that overlap one of these
-
-
-def _error_sides(error: dict[str, Any]) -> dict[str, Side]:
+def _sides(error: dict[str, Any]) -> dict[str, Side]:
     shift = len(error["before"]) - error["offset"]
     text = error["before"] + error["text"] + error["after"]
 
-    def in_context(ent: dict[str, Any]) -> Entity:
+    def in_context(ent: dict[str, Any], confidence: float | None = None) -> Entity:
         start, end = max(0, ent["start"] + shift), min(len(text), ent["end"] + shift)
-        return Entity(start, end, ent["label"])
+        return Entity(start, end, ent["label"], confidence)
 
     sides = {}
     for side, beside in error["beside"].items():
-        asked = in_context(error[side]) if error[side] else None
+        p = error["confidence"] if side == "predicted" else None
+        asked = in_context(error[side], p) if error[side] else None
         drawn, others = [asked] if asked else [], list[Entity]()
         for ent in map(in_context, beside):
             is_free = all(ent.end <= each.start or each.end <= ent.start for each in drawn)
             (drawn if is_free else others).append(ent)
-        sides[side] = Side(_segments(text, sorted(drawn, key=lambda e: e.start), asked), others)
+        sides[side] = Side(segments(text, sorted(drawn, key=lambda e: e.start), asked), others)
     return sides
 
 
@@ -211,9 +158,14 @@ def _plots(results: dict[str, Any]) -> dict[str, list[Plot]]:
     confidence, candidates, transitions = [], [], []
     if results["reliability"] is not None:
         reliability = plots.reliability_diagram(results["reliability"])
+        about = "On the diagonal, accuracy equals confidence. The lines are Wilson's intervals."
+        few = [b["count"] for b in results["reliability"]["bins"] if 0 < b["count"] < plots.MIN_BIN]
+        if few:
+            left_out = f"{tables.count(len(few), 'bin')}, with {tables.count(sum(few), 'entity')}"
+            about += f" Left out, with fewer than {plots.MIN_BIN} entities each: {left_out}."
         curve = plots.precision_recall_curve(results["thresholds"])
         confidence = [
-            Plot("Reliability", "On the diagonal, accuracy equals confidence.", reliability),
+            Plot("Reliability", about, reliability),
             Plot(
                 "Precision and recall",
                 "For entities with a confidence of at least the number at the point.",
@@ -228,10 +180,10 @@ def _plots(results: dict[str, Any]) -> dict[str, list[Plot]]:
         candidates.append(Plot("Coverage of candidates", about, curve))
     scores = results["transitions"]
     if scores and scores["tags"]:
-        table, largest = tables.transition_map(scores)
+        table = tables.transition_map(scores)
         about = (
             "From the tag of the row to the tag of the column. Blue is favored, red penalized, "
-            f"the densest at {largest:.2f} from 0; crossed cells are forbidden."
+            f"the densest from {tables.DENSEST:g} on; crossed cells are forbidden."
         )
         transitions.append(Plot(table.title, about, table=table))
     curves = {of: plots.training_curves(results["training"] or [], of) for of in CURVES}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ..templates import made
 from . import tables
 from .tables import Cell
 
@@ -14,12 +15,13 @@ MARKUP = re.compile(r"[&<>|`*#\[\]\\~$:@]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.", 
 
 def markdown(results: dict[str, Any]) -> str:
     """Render the result of `evaluation.evaluate` or `compare` as short Markdown tables."""
+    facts = [*tables.facts(results), ("Made", made())]
     headline = [
         f"{escape(name)} **{escape(_text(cell))}**" for name, cell in tables.headline(results)
     ]
     parts = [
-        f"# {escape(results['model'])} on {escape(results['data'])}",
-        "; ".join(f"{name}: {escape(value)}" for name, value in tables.facts(results)),
+        "# Evaluation report",
+        "; ".join(f"{name}: {escape(value)}" for name, value in facts),
         "; ".join(headline),
         tables.method(results),
     ]
@@ -46,16 +48,20 @@ def escape(text: str) -> str:
 
 def _errors(errors: list[dict[str, Any]]) -> list[str]:
     shown = errors[:MAX_ERRORS]
-    rows = [["Error", "Confidence", "Gold", "Predicted", "Text", "Document"]]
+    rows = [["Error", "Probability", "Gold", "Predicted", "Text", "Document"]]
     for error in shown:
-        p = error["confidence"]
+        p = error["confidence" if error["predicted"] else "gold_probability"]
         # Two asterisks are not markup beside some punctuation.
         before, text, after = (error[part] for part in ("before", "text", "after"))
         context = f"{_part(before)}<b>{_part(text)}</b>{_part(after)}".strip()
-        confidence = tables.UNDEFINED if p is None else f"{p:.3f}"
+        probability = tables.UNDEFINED if p is None else f"{p:.3f}"
         ents = (_entity(error[side]) for side in ("gold", "predicted"))
-        rows.append([error["kind"], confidence, *ents, context, str(error["doc"])])
-    return [f"The {len(shown)} most certain of {tables.count(len(errors), 'error')}:", _rows(rows)]
+        rows.append([error["kind"], probability, *ents, context, str(error["doc"])])
+    about = (
+        f"The {len(shown)} most certain of {tables.count(len(errors), 'error')}, with the "
+        "probability of the predicted entity, or that of the gold one if it is missed:"
+    )
+    return [about, _rows(rows)]
 
 
 def _rows(rows: Iterable[list[str]]) -> str:

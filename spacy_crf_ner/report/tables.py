@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..evaluation.bootstrap import FEW
+
 MEASURES = {"precision": "Precision", "recall": "Recall", "f1": "F1"}
 MATCHINGS = {
     "strict": "boundaries and label are right",
@@ -13,6 +15,7 @@ MATCHINGS = {
     "type": "it overlaps a gold entity of its label",
 }
 MAX_NUMBERED = 33  # tags, 8 labels in BILUO: with more, the map of transitions has no numbers
+DENSEST = 2.0  # transition score, of either sign: a factor of 7; smaller ones may be noise
 LOG_ROWS = 20  # maximum number of rows of the training log
 MINUS = "\N{MINUS SIGN}"
 UNDEFINED = "\N{EN DASH}"  # a zero denominator
@@ -50,7 +53,7 @@ class Section(NamedTuple):
 
 def sections(results: dict[str, Any]) -> list[Section]:
     """Convert the result of `evaluation.evaluate` or `compare` to the sections of a report."""
-    parts = [_types, _matchings, _confusion, _errors, _confidence]
+    parts = [_labels, _matching, _confusion, _errors, _confidence]
     if results["nesting"] is not None:
         parts.insert(1, _nesting)
     if results["coverage"] is not None:
@@ -80,26 +83,24 @@ def headline(results: dict[str, Any]) -> list[tuple[str, Cell]]:
 
 def facts(results: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what was evaluated, as names and values for the head of the report."""
-    labels = [*results["matching"]["strict"]["per_type"]]
-    models = []
-    if results["comparison"] is not None:
-        models = [("Old", results["model"]), ("New", results["comparison"]["model"])]
-    calibration = []
-    if results["calibration"]:
-        calibration = [("Confidences", results["calibration"].removeprefix("Confidences: "))]
-    return [
-        *models,
-        ("Corpus", f"{count(results['docs'], 'document')}, {count(results['tokens'], 'token')}"),
+    pipelines = [("Pipeline", results)]
+    if (comparison := results["comparison"]) is not None:
+        pipelines = [("Old", results), ("New", comparison["other"])]
+    rows = [
+        *((name, each["model"]) for name, each in pipelines),
+        ("Corpus", results["data"]),
+        ("Size", f"{count(results['docs'], 'document')}, {count(results['tokens'], 'token')}"),
+        ("Labels", ", ".join(results["matching"]["strict"]["per_type"]) or "none"),
         ("Gold", count(results["gold"], "entity")),
-        ("Predicted", count(results["predicted"], "entity") + left_out(results["left_out"])),
-        ("Labels", ", ".join(labels) or "none"),
-        *calibration,
     ]
-
-
-def left_out(number: int) -> str:
-    """Describe how many entities were left out, if any."""
-    return f"; {number:,} more predicted where gold annotation is missing" if number else ""
+    for name, each in pipelines:
+        of = f", {name.lower()}" if comparison else ""
+        more = each["left_out"]
+        left_out = f"; {more:,} more where gold annotation is missing" if more else ""
+        rows.append((f"Predicted{of}", count(each["predicted"], "entity") + left_out))
+        if each["calibration"]:
+            rows.append((f"Confidences{of}", each["calibration"].partition(": ")[2]))
+    return rows
 
 
 def method(results: dict[str, Any]) -> str:
@@ -108,8 +109,8 @@ def method(results: dict[str, Any]) -> str:
     return (
         "Scores are in percent. An entity is right if its boundaries and its label are right. "
         f"Ranges are {100 * intervals['level']:g}\N{NO-BREAK SPACE}% intervals by the bootstrap "
-        f"over documents, with {count(intervals['resamples'], 'resample')}; where all of these are "
-        "equal, as at 0 and 100, Wilson's of the entities. A dash means undefined (zero "
+        f"over documents, with {count(intervals['resamples'], 'resample')}; of a score with fewer "
+        f"than {FEW} right or {FEW} wrong entities, Wilson's. A dash means undefined (zero "
         "denominator)."
     )
 
@@ -125,7 +126,7 @@ def percent(share: float | None) -> str:
     return UNDEFINED if share is None else f"{100 * share:.1f}"
 
 
-def _types(results: dict[str, Any]) -> Section:
+def _labels(results: dict[str, Any]) -> Section:
     strict, intervals = results["matching"]["strict"], results["intervals"]
 
     def row(head: Cell, scores: dict[str, Any], ranges: dict[str, Interval]) -> list[Cell]:
@@ -142,7 +143,7 @@ def _types(results: dict[str, Any]) -> Section:
         row(Cell(f"{each} mean"), strict[each], intervals[each] or {})
         for each in ("micro", "macro")
     ]
-    return Section("Types", "", [Table("Scores of each label", header, labels, means)])
+    return Section("Labels", "", [Table("Scores of each label", header, labels, means)])
 
 
 def _nesting(results: dict[str, Any]) -> Section:
@@ -166,8 +167,8 @@ def _nesting(results: dict[str, Any]) -> Section:
     return Section("Nesting", meaning, [table])
 
 
-def _matchings(results: dict[str, Any]) -> Section:
-    header = _row("Matching", *MEASURES.values(), "Correct", "A predicted entity is right if")
+def _matching(results: dict[str, Any]) -> Section:
+    header = _row("Rule", *MEASURES.values(), "Correct", "A predicted entity is right if")
     rows = []
     for name, matching in results["matching"].items():
         micro = matching["micro"]
@@ -176,7 +177,7 @@ def _matchings(results: dict[str, Any]) -> Section:
     table = Table("Micro scores by matching rule", header, rows, kind="told")
     left_out = [name for name in MATCHINGS if name not in results["matching"]]
     meaning = f"Not defined for entities that overlap: {', '.join(left_out)}." if left_out else ""
-    return Section("Matchings", meaning, [table])
+    return Section("Matching", meaning, [table])
 
 
 def _confusion(results: dict[str, Any]) -> Section:
@@ -288,8 +289,8 @@ def _transitions(results: dict[str, Any]) -> Section:
     return Section("Transitions", "" if transitions["tags"] else "This pipeline has no tags.")
 
 
-def transition_map(transitions: dict[str, Any]) -> tuple[Table, float]:
-    """Return the transition scores as a table of colored cells, and the largest absolute score.
+def transition_map(transitions: dict[str, Any]) -> Table:
+    """Return the transition scores as a table of colored cells, the densest from `DENSEST` on.
 
     It has a row "start" and one for each tag, and a column for each tag and one "end". A score of
     None is a forbidden transition.
@@ -306,12 +307,12 @@ def transition_map(transitions: dict[str, Any]) -> tuple[Table, float]:
         text = f"{score:.{2 if largest < 10 else 1}f}" if has_numbers else ""
         text = text if float(text or 0) else text.lstrip("-")  # no negative zero
         kind = "favored" if score > 0 else "penalized"
-        return Cell(text.replace("-", MINUS), "", kind, abs(score) / (largest or 1.0))
+        return Cell(text.replace("-", MINUS), "", kind, min(1.0, abs(score) / DENSEST))
 
     body = [[Cell(name), *map(cell, row)] for name, row in zip(["start", *tags], rows)]
     body[0][-1] = Cell("")  # not a transition: only an empty doc goes from start to end
     kind = f"matrix upright map{'' if has_numbers else ' small'}"
-    return Table("Transition scores", _row("", *tags, "end"), body, kind=kind), largest
+    return Table("Transition scores", _row("", *tags, "end"), body, kind=kind)
 
 
 def _training(results: dict[str, Any]) -> Section:

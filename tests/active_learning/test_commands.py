@@ -48,8 +48,11 @@ def test_review_writes_page_findings_and_tasks(pipeline, corpus, tmp_path, tool,
     page = (out / "review.html").read_text("utf-8")
     assert SCRIPT not in page and "&lt;script&gt;alert" in page
     findings = [json.loads(line) for line in (out / "findings.jsonl").read_text().splitlines()]
-    assert page.count("<article") == len(findings) > 0
-    assert "log odds" in page
+    assert 0 < page.count("<article") == len([f for f in findings if f["doc"] < 2]) < len(findings)
+    assert f"{len(findings) // 3} more are in findings.jsonl" in page
+    assert "log odds" in page and min(each["log_odds"] for each in findings) > 0
+    command = f"spacy-crf-ner convert answers.jsonl reviewed.spacy --merge {corpus}"
+    assert command in result.output
 
 
 def test_review_label_studio_interface_has_gold_labels(pipeline, corpus, tmp_path):

@@ -145,18 +145,6 @@ def test_convert_of_gmb_prints_nothing_to_stderr(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "dev.spacy").exists()
 
 
-def test_visualize_writes_a_page(trained: Language, tmp_path: Path) -> None:
-    trained.to_disk(tmp_path / "model")
-    gold = trained("Tim Cook visited Hanoi.")
-    DocBin(docs=[gold]).to_disk(tmp_path / "gold.spacy")
-    page = tmp_path / "pages" / "page.html"
-    result = runner.invoke(
-        app, ["visualize", *map(str, (tmp_path / "model", tmp_path / "gold.spacy", page))]
-    )
-    assert result.exit_code == 0
-    assert "2 gold entities, 2 predicted, 2 of them equal" in page.read_text("utf-8")
-
-
 @pytest.mark.parametrize("first", [True, False])
 def test_annotate_examples_failing_doc_keeps_entities_aligned(first: bool) -> None:
     nlp = spacy.blank("en")
@@ -182,30 +170,25 @@ def test_annotate_examples_failing_doc_keeps_entities_aligned(first: bool) -> No
     assert found == [("one", ["one"]), ("boom", []), ("two", ["two"])]
 
 
-def test_visualize_model_folder_not_utf_8_writes_page(trained: Language, tmp_path: Path) -> None:
+def test_report_model_folder_not_utf_8_writes_pages(trained: Language, tmp_path: Path) -> None:
     model = tmp_path / "m\udcff"
     trained.to_disk(model)
     DocBin(docs=[trained("Tim Cook visited Hanoi.")]).to_disk(tmp_path / "gold.spacy")
-    page = tmp_path / "page.html"
-    arguments = ["visualize", str(model), str(tmp_path / "gold.spacy"), str(page)]
+    arguments = ["report", str(model), str(tmp_path / "gold.spacy"), str(tmp_path / "out")]
     result = runner.invoke(app, arguments)
     assert result.exit_code == 0, result.output
-    assert "/m? on " in page.read_text("utf-8")
+    for name in ("report.html", "documents.html"):
+        assert "/m?</dd>" in (tmp_path / "out" / name).read_text("utf-8")
 
 
-@pytest.mark.parametrize(
-    "command", [["visualize", "MODEL", "GOLD"], ["explain", "MODEL", "text", "--html"]]
-)
-def test_commands_refuse_a_folder_as_page_before_they_load(
-    command: list[str], tmp_path: Path
-) -> None:
+def test_explain_refuses_a_folder_as_page_before_it_loads(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
-    result = runner.invoke(app, [*command, str(tmp_path)])
+    result = runner.invoke(app, ["explain", "MODEL", "text", "--html", str(tmp_path)])
     assert result.exit_code == 1
     assert "expected the name of a file, got a folder" in result.output
 
 
-@pytest.mark.parametrize("command", ["predict", "explain", "visualize", "report"])
+@pytest.mark.parametrize("command", ["predict", "explain", "report"])
 def test_commands_missing_pipeline_print_error(command: str, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     rest = ["text"] if command in ("predict", "explain") else [missing, missing]
@@ -214,7 +197,7 @@ def test_commands_missing_pipeline_print_error(command: str, tmp_path: Path) -> 
     assert missing in result.output and "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("command", ["visualize", "calibrate", "report"])
+@pytest.mark.parametrize("command", ["calibrate", "report"])
 @pytest.mark.parametrize(
     "name, content, says",
     [
@@ -322,10 +305,10 @@ def test_convert_and_check_missing_path_prints_error(
 def test_write_report_full_disk_keeps_old_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk, all three old files of the report are kept."""
+    """On a full disk, all old files of the report are kept."""
     report = import_module("spacy_crf_ner.report")
-    monkeypatch.setattr(report, "markdown", lambda results: results["text"])
-    monkeypatch.setattr(report, "report_page", lambda results: results["text"])
+    for name in ("markdown", "report_page", "documents_page"):
+        monkeypatch.setattr(report, name, lambda results: results["text"])
     old = {path.name: path.read_bytes() for path in report.write_report({"text": "old"}, tmp_path)}
     write_bytes = Path.write_bytes
 

@@ -1,4 +1,4 @@
-"""The commands report, calibrate, promise and visualize for a pipeline whose entities overlap."""
+"""The commands report, calibrate and promise for a pipeline whose entities overlap."""
 
 import json
 import shutil
@@ -63,6 +63,9 @@ def test_report_overlapping_entities_writes_metrics(folder: Path, tmp_path: Path
     assert figures["errors"]["counts"]["wrong type"] == figures["errors"]["counts"]["missed"] == 4
     assert figures["nesting"]["micro"]["lost"] == 4
     assert figures["comparison"]["difference"]["micro"]["f1"]["difference"] == 0.0
+    html = (tmp_path / "documents.html").read_text(encoding="utf-8")
+    assert "<b>" not in html and html.count("&lt;b&gt;met&lt;/b&gt;") == 4 * (3 + 1)  # and as data
+    assert html.count('article class="differs"') == 4
 
 
 def test_report_flat_pipeline_with_gold_spans_prints_error(folder: Path, tmp_path: Path) -> None:
@@ -93,13 +96,3 @@ def test_promise_fit_overlapping_prints_error(folder: Path, tmp_path: Path) -> N
         "Error: [ner] Nothing can be promised of entities that overlap. Expected overlap = false, "
         "got true. Train a pipeline without overlap."
     )
-
-
-def test_visualize_overlapping_entities_writes_page(folder: Path, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    code, output = run("visualize", folder / "model", folder / "dev.spacy", page)
-    assert code == 0, output
-    html = page.read_text(encoding="utf-8")
-    assert "16 gold entities, 12 predicted, 8 of them equal" in html
-    assert "<b>" not in html and html.count("&lt;b&gt;met&lt;/b&gt;") == 8
-    assert html.count('article class="differs"') == 4

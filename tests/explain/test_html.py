@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from spacy.language import Language
 
-from spacy_crf_ner.explain import html as module
 from spacy_crf_ner.explain.html import trellis_page
 from spacy_crf_ner.explain.trellis import explain
 
@@ -51,18 +50,30 @@ def explanation(trained: Language) -> dict[str, Any]:
     return explain(trained, "Tim Cook visited Hanoi.")
 
 
-def test_trellis_page_draws_each_node_and_backpointer(explanation: dict[str, Any]) -> None:
-    page = Page(trellis_page(explanation))
-    T, C = 5, 13
-    unreached = 6  # at the first token: I and L of three labels
-    assert len(page.of("circle", "unreachable")) == unreached
+def nodes_to_draw(explanation: dict[str, Any]) -> set[tuple[int, int]]:
+    """The path, the nodes with a probability of 0.01, and all that backpointers lead to."""
+    drawn = set(enumerate(explanation["path"]))
+    for t, row in enumerate(explanation["marginals"]):
+        drawn |= {(t, c) for c, p in enumerate(row) if p >= 0.01}
+    for _ in explanation["tokens"]:
+        drawn |= {(t - 1, explanation["backpointers"][t][c]) for t, c in drawn if t}
+    return drawn
+
+
+def test_trellis_page_draws_only_relevant_nodes_with_their_backpointers(
+    explanation: dict[str, Any],
+) -> None:
+    page, drawn = Page(trellis_page(explanation)), nodes_to_draw(explanation)
+    T, C = 5, len({c for _, c in drawn})
+    assert T <= len(drawn) < 5 * 13
     assert len(page.of("rect", "path node")) == T
-    assert len(page.of("rect", "node")) == T * C - unreached - T
+    assert len(page.of("rect", "node")) == len(drawn) - T
     assert len(page.of("line", "path edge")) == T - 1
-    assert len(page.of("line", "edge")) == (T - 1) * (C - 1)
-    scores = [text for tag, text in page.text if tag == "text" and re.fullmatch(r"-?\d+\.\d", text)]
-    told = [score for row in explanation["scores"] for score in row if score is not None]
-    assert sorted(map(float, scores)) == pytest.approx(sorted(told), abs=0.051)
+    assert len(page.of("line", "edge")) == sum(t > 0 for t, _ in drawn) - (T - 1)
+    told = [f"{explanation['marginals'][t][c]:.2f}" for t, c in drawn]
+    found = [text for tag, text in page.text if tag == "text" and re.fullmatch(r"\d\.\d\d", text)]
+    assert sorted(found) == sorted(told)
+    assert f"and {13 - C} of 13 tags, which" in trellis_page(explanation)
 
 
 def test_trellis_page_table_rows_match_explanation(explanation: dict[str, Any]) -> None:
@@ -87,49 +98,61 @@ def test_trellis_page_table_rows_match_explanation(explanation: dict[str, Any]) 
 
 def test_trellis_page_nodes_and_edges_match_explanation(explanation: dict[str, Any]) -> None:
     explanation = copy.deepcopy(explanation)
-    explanation["marginals"] = [[(13 * t + c) / 100 for c in range(13)] for t in range(5)]
-    page, tags, expected = Page(trellis_page(explanation)), explanation["tags"], []
-    for t, token in enumerate(explanation["tokens"]):
-        for c, tag in enumerate(tags):
-            score, before = explanation["scores"][t][c], explanation["backpointers"][t][c]
-            if score is None:
-                expected.append(f"{token}, {tag}: no legal path")
-                continue
-            came = "" if before is None else f", backpointer {tags[before]}"
-            emission, p = explanation["emissions"][t][c], explanation["marginals"][t][c]
-            numbers = f"emission {emission:.3f}, probability {p:.3f}"
-            expected.append(f"{token}, {tag}: score {score:.3f}{came}, {numbers}")
+    explanation["marginals"] = [
+        [0.0 if score is None else (13 * t + c + 1) / 100 for c, score in enumerate(row)]
+        for t, row in enumerate(explanation["scores"])
+    ]
+    page, tags = Page(trellis_page(explanation)), explanation["tags"]
+    drawn = sorted(nodes_to_draw(explanation))
+    assert len(drawn) == 5 * 13 - 6  # all but I and L of three labels at the first token
+    expected = []
+    for t, c in drawn:
+        token, score, before = (explanation[key][t] for key in ("tokens", "scores", "backpointers"))
+        came = "" if before[c] is None else f", backpointer {tags[before[c]]}"
+        emission, p = explanation["emissions"][t][c], explanation["marginals"][t][c]
+        numbers = f"probability {p:.3f}, emission {emission:.3f}, score {score[c]:.3f}"
+        expected.append(f"{token}, {tags[c]}: {numbers}{came}")
     assert [text for tag, text in page.text if tag == "title" and ": " in text] == expected
     # The middle of each node, by token and tag.
     boxes = [attrs for tag, attrs in page.elements if tag == "rect" and "fill-opacity" in attrs]
-    middle = [(float(box["x"]) + 24, float(box["y"]) + 11) for box in boxes]
+    middle = [(float(box["x"]) + 21, float(box["y"]) + 11) for box in boxes]
     xs, ys = (sorted({each[i] for each in middle}) for i in range(2))
-    assert (len(xs), len(ys)) == (5, 13)
-    shades = {(xs.index(x), ys.index(y)): box for (x, y), box in zip(middle, boxes)}
+    assert (len(xs), len(ys)) == (13, 5)
+    shades = {(ys.index(y), xs.index(x)): box for (x, y), box in zip(middle, boxes)}
+    assert sorted(shades) == drawn
     for (t, c), box in shades.items():
         assert box["fill-opacity"] == f"{explanation['marginals'][t][c]:.3f}"
     lines = [attrs for tag, attrs in page.elements if tag == "line"]
     found = {
-        (xs.index(float(line["x2"]) + 24), ys.index(float(line["y2"]))): line for line in lines
+        (ys.index(float(line["y2"]) + 11), xs.index(float(line["x2"]))): line for line in lines
     }
     assert len(found) == len(lines) == 4 * 13
     for (t, c), line in found.items():
-        assert float(line["x1"]) == xs[t - 1] + 24
-        assert float(line["y1"]) == ys[explanation["backpointers"][t][c]]
+        assert float(line["y1"]) == ys[t - 1] + 11
+        assert float(line["x1"]) == xs[explanation["backpointers"][t][c]]
+
+
+def names_in(html: str, *kinds: str) -> list[tuple[float, str]]:
+    """The names of some kinds, with the place of each."""
+    found = re.findall(r'<text class="(\w+)" x="([\d.]+)"[^>]*><title>(.*?)</title>', html)
+    return [(float(x), name) for kind, x, name in found if kind in kinds]
 
 
 def test_trellis_page_gives_long_names_enough_width(explanation: dict[str, Any]) -> None:
     long = copy.deepcopy(explanation)
-    long["tokens"][1] = "C" * 20
-    page = Page(trellis_page(long))
+    long["tokens"][1] = "C" * 14
+    long["tags"] = [tag.replace("PERSON", "P" * 14) for tag in long["tags"]]
+    html = trellis_page(long)
+    _, header, names, drawing = (attrs for tag, attrs in Page(html).elements if tag == "svg")
+    assert float(names["width"]) >= 7.5 * 14 + 8
+    assert header["width"] == drawing["width"]
     ends = 0.0
-    for attrs, token in zip(page.of("text", "token"), long["tokens"], strict=True):
-        half = max(48, 7.5 * len(token)) / 2  # a node, or the name
-        assert float(attrs["x"]) - half >= ends
-        ends = float(attrs["x"]) + half
-    names, drawing = (attrs for tag, attrs in page.elements if tag == "svg")
+    for x, name in sorted(names_in(html, "tag")):
+        half = max(42, 6.5 * len(name)) / 2  # a node, or the name
+        assert x - half >= ends
+        ends = x + half
     assert ends <= float(drawing["width"])
-    assert float(names["width"]) >= 7.5 * len("L-PERSON")
+    assert "P" * 14 in {name for _, name in names_in(html, "tag")}
 
 
 def test_trellis_page_escapes_text_and_labels(explanation: dict[str, Any]) -> None:
@@ -155,20 +178,29 @@ def test_trellis_page_loads_no_external_resource(explanation: dict[str, Any]) ->
     assert asked == ["data:,"]  # the icon
 
 
-def test_trellis_page_large_trellis_draws_only_relevant_rows(
-    explanation: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_NODES", 5 * 13)
-    assert "left out" not in trellis_page(explanation)
-    monkeypatch.setattr(module, "MAX_NODES", 5 * 13 - 1)
+def test_trellis_page_of_sure_model_draws_the_path_alone(explanation: dict[str, Any]) -> None:
     small = copy.deepcopy(explanation)
     # Sure of its path: B-PERSON, L-PERSON, O, U-GPE, whose back-pointers lead along it.
     small["marginals"] = [[float(c == chosen) for c in range(13)] for chosen in explanation["path"]]
     page = Page(trellis_page(small))
-    names = [text for tag, text in page.text if tag == "text" and text in small["tags"]]
-    assert sorted(names) == ["B-PERSON", "L-PERSON", "O", "U-GPE"]
-    assert len(page.of("line", "path edge")) == 4
-    assert "9 of 13 tags are left out" in trellis_page(small)
+    assert sorted(name for _, name in names_in(trellis_page(small), "prefix", "tag")) == [
+        "B", "GPE", "L", "O", "PERSON", "PERSON", "U",
+    ]  # fmt: skip
+    assert len(page.of("line", "path edge")) == 4 and page.of("line", "edge") == []
+    assert "and 9 of 13 tags, which" in trellis_page(small)
+
+
+def test_trellis_page_head_has_pipeline_and_calibration(explanation: dict[str, Any]) -> None:
+    html = trellis_page(explanation, "training/model-best")
+    found = re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", html)
+    assert found[:-1] == [
+        ("Pipeline", "training/model-best"),
+        ("Component", "crf_ner"),
+        ("Labels", "GPE, ORG, PERSON"),
+        ("Size", "5 tokens, 13 tags"),
+        ("Confidences", "not calibrated"),
+    ]
+    assert found[-1][0] == "Made"
 
 
 def test_trellis_page_empty_text_shows_message(trained: Language) -> None:

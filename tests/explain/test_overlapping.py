@@ -87,7 +87,7 @@ def test_explain_command_label_option_selects_label(nlp: Language, tmp_path: Pat
     assert result.exit_code == 0, result.output
     assert "* U-ORG" in result.output and "-LOC" not in result.output
     assert "Oslo (LOC)" in result.output and "Oslo (ORG)" in result.output
-    assert "Trellis of ORG" in page.read_text("utf-8")
+    assert "<dt>Labels</dt><dd>ORG</dd>" in page.read_text("utf-8")
     for wrong in ([], ["--label", "GPE"]):
         result = run(tmp_path / "model", "Oslo won", *wrong)
         assert result.exit_code == 1 and len(result.stderr.splitlines()) == 1

@@ -3,15 +3,14 @@
 import copy
 import json
 import re
-import shutil
-import subprocess
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from html_pages import Page, cells, words
+from html_pages import Page, browser, cells, driven, visit, words
 from spacy_crf_ner.report.html import report_page, review_page
 
 STYLE = files("spacy_crf_ner.templates").joinpath("style.css").read_text("utf-8")
@@ -38,7 +37,7 @@ def entity(text: str, part: str, label: str, offset: int) -> dict[str, Any]:
 
 def error(
     kind: str,
-    confidence: float | None,
+    p: float | None,
     doc: int,
     context: tuple[str, str, str],
     gold: tuple[str, str] | None,
@@ -50,7 +49,9 @@ def error(
         side: entity(text, *given, offset) if given else None
         for side, given in (("gold", gold), ("predicted", predicted))
     }
-    about = {"kind": kind, "confidence": confidence, "doc": doc, **sides}
+    sure = {"confidence": None, "gold_probability": None}
+    sure["confidence" if predicted else "gold_probability"] = p
+    about = {"kind": kind, **sure, "doc": doc, **sides}
     about |= {"beside": {"gold": [], "predicted": []}}
     return {**about, "before": before, "text": text, "after": after, "offset": offset}
 
@@ -81,6 +82,7 @@ ERRORS = [
           ("Aosta", "LOC"), None),
     error("missed", None, 5, ("Nobody asked ", "Bo", "."), ("Bo", "LOC"), None),
 ]  # fmt: skip
+EMPTY = {"count": 0, "confidence": None, "correct": None, "interval": None}
 FIGURES: dict[str, Any] = {
     "model": "training/model-best",
     "data": "corpus/test.spacy",
@@ -116,16 +118,14 @@ FIGURES: dict[str, Any] = {
         "ece": 0.0712,
         "ece_by_chance": 0.0312,
         "brier": 0.1834,
-        "bins": [{"count": 0, "confidence": None, "correct": None}] * 7
+        "bins": [EMPTY] * 7
         + [
-            {"count": 1, "confidence": 0.512, "correct": 0.0},
-            {"count": 0, "confidence": None, "correct": None},
-            {"count": 0, "confidence": None, "correct": None},
-            {"count": 0, "confidence": None, "correct": None},
-            {"count": 2, "confidence": 0.7791, "correct": 0.5},
-            {"count": 1, "confidence": 0.8423, "correct": 1.0},
-            {"count": 2, "confidence": 0.911, "correct": 1.0},
-            {"count": 4, "confidence": 0.9777, "correct": 0.75},
+            {"count": 1, "confidence": 0.512, "correct": 0.0, "interval": [0.0, 0.79]},
+            *[EMPTY] * 3,
+            {"count": 2, "confidence": 0.7791, "correct": 0.5, "interval": [0.09, 0.91]},
+            {"count": 1, "confidence": 0.8423, "correct": 1.0, "interval": [0.21, 1.0]},
+            EMPTY,
+            {"count": 6, "confidence": 0.9777, "correct": 0.8333, "interval": [0.44, 0.97]},
         ],
     },
     "thresholds": [
@@ -222,7 +222,7 @@ def compared() -> dict[str, Any]:
 
 def bare() -> dict[str, Any]:
     """The figures of a pipeline that has no confidences and no transitions."""
-    errors = [each | {"confidence": None} for each in ERRORS]
+    errors = [each | {"confidence": None, "gold_probability": None} for each in ERRORS]
     figures = FIGURES | dict.fromkeys(OPTIONAL)
     return figures | {"errors": FIGURES["errors"] | {"list": errors}}
 
@@ -246,7 +246,7 @@ def empty() -> dict[str, Any]:
             "ece": None,
             "ece_by_chance": None,
             "brier": None,
-            "bins": [{"count": 0, "confidence": None, "correct": None}] * 15,
+            "bins": [EMPTY] * 15,
         },
         "thresholds": [{"threshold": 0.0, "entities": 0, "precision": None, "recall": None}],
     }
@@ -312,6 +312,14 @@ def follows(a: str, b: str) -> bool:
 # Content of the page
 
 
+@pytest.fixture(autouse=True, scope="module")
+def day() -> Iterator[None]:
+    """The day on which pages are made: 2023-11-14."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+        yield
+
+
 @pytest.fixture(scope="module")
 def html() -> dict[str, str]:
     """Pages, drawn once."""
@@ -337,13 +345,15 @@ PAGES = ("example", "compared", "bare", "empty", "hostile", "large")
 def test_report_page_head_shows_scores_and_counts(html: dict[str, str], page: Page) -> None:
     for start, told in (
         (words(page.text), [
-            "training/model-best on corpus/test.spacy",
-            "Corpus1,412 documents, 98,120 tokens",
-            "Gold12 entities",
-            "Confidencescalibrated on 36 entities",
-            "Predicted10 entities; 2 more predicted where",
+            "Corpuscorpus/test.spacy Size1,412 documents, 98,120 tokens",
             "LabelsLOC, ORG, PER, WORK",
-            "Ranges are 95 % intervals by the bootstrap over documents, with 1,000 resamples;",
+            "Gold12 entities",
+            "Predicted, old10 entities; 2 more where gold annotation is missing",
+            "Confidences, oldcalibrated on 36 entities",
+            "Predicted, new10 entities",
+            "Made2023-11-14, spacy-crf-ner ",
+            "Ranges are 95 % intervals by the bootstrap over documents, with 1,000 resamples; of a "
+            "score with fewer than 5 right or 5 wrong entities, Wilson's.",
             "F1, new minus old+8.0 +1.1 to +14.7",
             "F1, old63.6 55.2-71.9",
             "F1, new55.7 55.2-71.9",
@@ -351,13 +361,15 @@ def test_report_page_head_shows_scores_and_counts(html: dict[str, str], page: Pa
             "Newtraining/cnn & more",
         ]),
         (words(Page(html["example"]).text), [
-            "F1, micro63.6 55.2-71.9",
+            "Evaluation report F1, micro63.6 55.2-71.9",
+            "Pipelinetraining/model-best",
+            "Confidencescalibrated on 36 entities",
             "Precision, micro70.0 61.1-78.9",
             "Recall, micro58.3 50.2-66.4",
         ]),
     ):  # fmt: skip
         assert [each for each in told if each not in start] == []
-    assert [*page.sections][:2] == ["Comparison", "Types"]
+    assert [*page.sections][:2] == ["Comparison", "Labels"]
 
 
 RULES = (
@@ -367,7 +379,7 @@ RULES = (
     "it overlaps a gold entity of its label",
 )
 TABLES = {
-    "Types": [
+    "Labels": [
         ["Label", "Precision", "Recall", "F1", "Gold", "Predicted", "F1, 0 to 100"],
         ["LOC", "66.7 50.0-81.0", "50.0 40.0-62.0", "57.1 44.0-69.0", "4", "3", ""],
         ["ORG", "50.0 21.0-79.0", "33.3 11.0-59.0", "40.0 15.5-64.9", "3", "2", ""],
@@ -376,8 +388,8 @@ TABLES = {
         ["micro mean", "70.0 61.1-78.9", "58.3 50.2-66.4", "63.6 55.2-71.9", "12", "10", ""],
         ["macro mean", "72.2 60.1-79.9", "61.1 52.2-69.4", "65.1 56.0-73.0", "12", "10", ""],
     ],
-    "Matchings": [
-        ["Matching", "Precision", "Recall", "F1", "Correct", "A predicted entity is right if"],
+    "Matching": [
+        ["Rule", "Precision", "Recall", "F1", "Correct", "A predicted entity is right if"],
         ["strict", "70.0", "58.3", "63.6", "7", RULES[0]],
         ["exact", "80.0", "66.7", "72.7", "8", RULES[1]],
         ["partial", "85.0", "70.8", "77.3", "8.5", RULES[2]],
@@ -413,11 +425,19 @@ def test_report_page_tables_match_figures(page: Page, section: str) -> None:
 
 
 def test_report_page_tells_what_figures_are_about(page: Page) -> None:
-    about = re.findall(r"(?:· confidence (\S+) )?· document (\d+)", page.sections["Errors"])
-    assert about == [("0.981", "3"), ("0.774", "1"), ("0.512", "0"), ("0.231", "4"), ("", "5")]
+    about = re.findall(r" · (.*document \d+)", page.sections["Errors"])
+    assert about == [
+        "confidence 0.981 · document 3",
+        "confidence 0.774 · document 1",
+        "confidence 0.512 · document 0",
+        "probability of the gold entity 0.231 · document 4",
+        "document 5",
+    ]
     assert "of 4 documents with complete annotation" in words(page.sections["Guarantees"])
     assert "300 steps, up to epoch 3." in page.sections["Training"]
-    assert "the densest at 2.50 from 0" in words(page.sections["Transitions"])
+    assert "the densest from 2 on" in words(page.sections["Transitions"])
+    left_out = "Left out, with fewer than 5 entities each: 3 bins, with 4 entities."
+    assert left_out in words(page.sections["Confidence"])
     figures = compared()
     figures["intervals"] = FIGURES["intervals"] | {"level": 0.9, "resamples": 300}
     figures["comparison"] |= {"test": "another test", "resamples": 2000}
@@ -481,12 +501,15 @@ def test_each_error_shows_gold_and_predicted_in_context(
     assert len(articles) == len(errors)
     for article, told in zip(articles, errors):
         assert article["attributes"]["data-kind"] == told["kind"]
-        for side, text, mark in zip(("gold", "predicted"), article["sides"], article["marks"]):
-            entity = told[side]
-            label = entity["label"] if entity else ""
-            assert article["attributes"].get(f"data-{side}", "") == label
+        entities = told["gold"], told["predicted"]
+        labels = {entity["label"] for entity in entities if entity}
+        assert json.loads(article["attributes"]["data-labels"]) == sorted(labels)
+        whole = told["before"] + told["text"] + told["after"]
+        assert article["attributes"]["data-text"] == whole
+        sure = "", "" if told["confidence"] is None else f"{told['confidence']:.3f}"
+        for entity, text, mark, p in zip(entities, article["sides"], article["marks"], sure):
+            label = entity["label"] + p if entity else ""
             assert mark == (entity["text"] + label if entity else "")
-            whole = told["before"] + told["text"] + told["after"]
             end = entity["end"] - told["offset"] + len(told["before"]) if entity else 0
             # The next heading, as text of the same article, is no part of the side.
             assert text.startswith(whole[:end] + label + whole[end:])
@@ -502,13 +525,12 @@ def test_error_shows_all_entities_of_its_context_and_outlines_the_one_in_questio
     inner = entity(text, "Ek", "NAME", 0)
     far = {"start": -9, "end": 3, "label": "PER", "text": "Dr and Ida"}  # begins in the text before
     found["beside"] = {"gold": [far, *gold, inner], "predicted": gold[1:]}
-    figures = bare()
-    figures["errors"] = {"counts": figures["errors"]["counts"], "list": [found]}
+    figures = FIGURES | {"errors": {"counts": FIGURES["errors"]["counts"], "list": [found]}}
     html = report_page(figures)
     (article,) = Page(html).articles
     gold_side, predicted_side = article["marks"]
     assert gold_side == "IdaPERBo EkPERUlmLOC" + "EkNAME"  # the last one overlaps: it is listed
-    assert predicted_side == "poetXUlmLOC"
+    assert predicted_side == "poetX0.500UlmLOC"
     assert "Overlapping: Ek" in article["sides"][0]
     outlined = re.findall(r'<mark class="asked"[^>]*>([^<]*)<', html)
     assert outlined == ["poet"]
@@ -609,7 +631,7 @@ def test_report_page_p_is_limited_by_number_of_resamples() -> None:
 def test_report_page_without_confidences_shows_notes(html: dict[str, str]) -> None:
     page = Page(html["bare"])
     assert list(page.sections) == [
-        "Types", "Matchings", "Confusion", "Errors", "Confidence", "Transitions",
+        "Labels", "Matching", "Confusion", "Errors", "Confidence", "Transitions",
     ]  # fmt: skip
     assert "This pipeline does not set confidences." in page.text
     assert "This pipeline has no transition scores." in page.text
@@ -640,28 +662,46 @@ def finding(found: dict[str, Any], q: float | None, odds: float, *texts: int) ->
     return {**found, "gold_probability": q, "log_odds": odds, "support": support}
 
 
+TASK: dict[str, Any] = {"text": "It's </script> & \u2028", "spans": [], "answer": "ignore"}
+
+
 def test_review_page_finding_shows_probabilities() -> None:
     findings = [
         finding(ERRORS[0], 0.011, 4.25, 1234, 5),
         finding(ERRORS[2], None, 2.0, 6, 7),
-        finding(ERRORS[3], 0.125, -1.5, 0, 1),
+        finding(ERRORS[3], 0.125, 1.5, 0, 0),
     ]
-    page = Page(review_page(findings, "title", "the summary", "the method"))
-    notes = re.findall("document ([^\n]*)", page.text.replace("Gold", "\n"))
-    assert notes == [
-        "3 · log odds 4.2, P(gold) 0.011, P(prediction) 0.981, "
-        "texts like prediction : gold 1,234 : 5",
-        "0 · log odds 2.0, P(prediction) 0.512, texts like prediction : gold 6 : 7",
-        "4 · log odds -1.5, P(gold) 0.125, texts like prediction : gold 0 : 1",
+    tasks = dict.fromkeys((0, 3, 4), TASK)
+    facts = [("Corpus", "dev.spacy")]
+    page = Page(review_page(findings, tasks, facts, "the summary", "the method"))
+    assert re.findall(" · (.*document .*)", page.text) == [
+        "log odds 4.2 · confidence 0.981 · probability of the gold entity 0.011 · "
+        "other texts: 1,234 as predicted, 5 as gold · document 3",
+        "log odds 2.0 · confidence 0.512 · other texts: 6 as predicted, 7 as gold · document 0",
+        "log odds 1.5 · probability of the gold entity 0.125 · document 4",
     ]
-    assert "· confidence" not in page.text
-    assert "the summary" in page.text and "the method" in page.text
+    for told in ("the summary", "the method", "Corpusdev.spacy Made2023-11-14, "):
+        assert told in words(page.text)
+
+
+def test_review_page_has_documents_of_findings_as_data() -> None:
+    findings = [finding(each, 0.1, 1.0, 1, 1) for each in (ERRORS[0], ERRORS[3])]
+    html = review_page(findings, {3: TASK, 4: TASK}, [], "", "")
+    (data,) = re.findall('<script type="application/json" id="tasks">(.*?)</script>', html)
+    assert json.loads(data) == {"3": TASK, "4": TASK}
+    changes = [json.loads(each["data-finding"]) for each in Page(html).all("article")]
+    predicted = ERRORS[0]["predicted"]
+    assert changes == [
+        {"doc": 3, "start": 13, "end": 19, "predicted": [predicted]},
+        {"doc": 4, "start": 24, "end": 29, "predicted": []},
+    ]
 
 
 def test_review_page_counts_findings_over_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spacy_crf_ner.report.html.MAX_ERRORS", 3)
-    page = Page(review_page([finding(each, 0.1, 1.0, 1, 1) for each in ERRORS], "", "", ""))
-    assert len(page.articles) == 3
+    findings = [finding(each, 0.1, 1.0, 1, 1) for each in ERRORS]
+    page = Page(review_page(findings, dict.fromkeys((0, 1, 3, 4), TASK), [], "", ""))
+    assert len(page.articles) == 3  # document 5 has no task
     assert "2 more are in findings.jsonl." in page.text
     kinds = [each["value"] for each in page.all("option") if "value" in each]
     assert kinds == ["spurious", "wrong boundary", "wrong type", "LOC", "ORG", "PER"]
@@ -675,8 +715,8 @@ def test_report_page_escapes_words_of_corpus_and_user(html: dict[str, str]) -> N
     assert not page.all("img")
     assert len(page.all("script")) == 1
     assert not [key for _, each in page.elements for key in each if key.startswith("on")]
-    assert f"{EVIL}/model-best on corpus/test.spacy" in page.text
-    for section in ("Types", "Confusion", "Errors", "Transitions", "Training", "Comparison"):
+    assert f"{EVIL}/model-best" in page.text
+    for section in ("Labels", "Confusion", "Errors", "Transitions", "Training", "Comparison"):
         assert EVIL in page.sections[section], section
     assert f"B-{EVIL}" in page.sections["Transitions"]
     assert "{x} &amp; </p>" in page.sections["Errors"]
@@ -688,7 +728,7 @@ def test_report_page_loads_no_external_resource(html: dict[str, str], name: str)
     for tag, attributes in page.elements:
         for key in ("src", "href", "action", "data", "srcset", "poster"):
             if key in attributes:
-                assert attributes[key].startswith(("#", "data:")), (tag, attributes)
+                assert re.match("#|data:|documents.html$", attributes[key]), (tag, attributes)
         assert "url(" not in attributes.get("style", "")
         assert attributes.get("clip-path", "url(#").startswith("url(#")
     style = re.search(r"<style>(.*?)</style>", html[name], re.DOTALL)
@@ -714,7 +754,7 @@ def test_report_page_is_accessible(html: dict[str, str], name: str) -> None:
         ["h1"] + ["h2"] * len(page.sections)
     )
     links = [each["href"] for each in page.all("a")]
-    assert links == [f"#{section}" for section in page.sections]
+    assert links == [*(f"#{section}" for section in page.sections), "documents.html"]
     for box in (each for each in page.all("div") if each.get("class", "").startswith("scroll")):
         assert box["tabindex"] == "0" and box["aria-label"]
 
@@ -762,29 +802,6 @@ def test_stylesheet_text_has_sufficient_contrast() -> None:
 
 # In a browser
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
-browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
-POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
-
-
-def visit(path: Path, folder: Path) -> tuple[str, list[str]]:
-    """Open a page, and return its DOM and the messages on the console of the browser."""
-    result = subprocess.run(
-        [
-            str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
-            f"--user-data-dir={folder}", "--host-resolver-rules=MAP * ~NOTFOUND",
-            "--enable-logging=stderr", "--virtual-time-budget=2000", "--dump-dom", path.as_uri(),
-        ],
-        capture_output=True, text=True, encoding="utf-8", timeout=120, check=True,
-    )  # fmt: skip
-    return result.stdout, [line for line in result.stderr.splitlines() if "CONSOLE" in line]
-
-
-def driven(html: str, script: str) -> str:
-    """Let a script of the test run at the end of a page."""
-    assert POLICY.search(html)
-    return POLICY.sub("", html).replace("</body>", f"<script>{script}</script></body>")
-
 
 @browser
 def test_report_page_in_browser_runs_no_script_of_corpus(
@@ -814,9 +831,8 @@ def test_report_page_policy_blocks_markup_in_browser(html: dict[str, str], tmp_p
 
 FILTERING = """
 const report = [];
-const kinds = document.getElementById("kind"), labels = document.getElementById("label");
 const note = () => report.push([
-  errors.filter((error) => !error.hidden).length,
+  articles.filter((each) => !each.hidden).length,
   document.getElementById("found").textContent,
   more.hidden,
 ]);
@@ -828,11 +844,11 @@ const choose = (select, value) => {
 note();
 more.click();
 note();
-report.push(document.activeElement === errors[100]);
-choose(labels, "LABEL_03");
-choose(kinds, "missed");
-choose(kinds, "wrong type");
-choose(labels, "all");
+report.push(document.activeElement === articles[100]);
+choose(label, "LABEL_03");
+choose(kind, "missed");
+choose(kind, "wrong type");
+choose(label, "all");
 document.body.textContent = JSON.stringify(report);
 """
 

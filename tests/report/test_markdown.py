@@ -50,6 +50,7 @@ HOSTILE = (
     "tab\there",
     "#1 # two #",
 )  # fmt: skip
+FILES = ["report.html", "documents.html", "report.md", "report.json"]
 runner = CliRunner()
 DASH = "\N{EN DASH}"
 
@@ -83,12 +84,19 @@ def confidences() -> None:
 
 
 @pytest.fixture(scope="module")
-def figures() -> dict[str, Any]:
-    """Figures that have all there may be but the transitions."""
+def both() -> tuple[list[Example], list[Example]]:
+    """The examples of two pipelines."""
     gold = [(0, 1, "A"), (2, 4, "B")]
     examples = [example(list("abcd"), gold, gold) for _ in range(6)]
     others = [example(list("abcd"), gold, [(0, 1, "A"), (2, 3, "B")]) for _ in range(6)]
     examples[0].predicted.ents = []
+    return examples, others
+
+
+@pytest.fixture(scope="module")
+def figures(both: tuple[list[Example], list[Example]]) -> dict[str, Any]:
+    """Figures that have all there may be but the transitions."""
+    examples, others = both
     one, two = (evaluate(each, model=name, data="dev", resamples=99) for each, name in (
         (examples, "one"), (others, "two")
     ))  # fmt: skip
@@ -106,7 +114,7 @@ def test_markdown_escapes_text_and_labels() -> None:
     assert set(page.tags) == {
         "h1", "h2", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "b",
     }  # fmt: skip
-    assert f"The 20 most certain of {2 * len(HOSTILE)} errors:" in markdown(figures)
+    assert f"The 20 most certain of {2 * len(HOSTILE)} errors, with" in markdown(figures)
     # The bold ones are ours.
     assert page.tags.count("b") == 20 and page.tags.count("strong") == 3
     cells = {cell for row in page.rows for cell in row}
@@ -145,7 +153,7 @@ def test_markdown_tables_match_figures(figures: dict[str, Any]) -> None:
     assert ["A", "5", "0", "1"] in page.rows
     assert ["spurious", "0", "0", ""] in page.rows
     assert ["missed", "2", "100.0"] in page.rows  # errors by kind
-    assert "The 2 most certain of 2 errors:" in markdown(figures)
+    assert "The 2 most certain of 2 errors, with" in markdown(figures)
     assert ["missed", "-", "a (A)", "-", "a b c d", "0"] in page.rows
     assert ["0.90", "5", "100.0", "41.7"] in page.rows
     (row,) = [row for row in page.rows if row[0] == "B (F1)" and len(row) == 5]
@@ -184,9 +192,9 @@ def test_markdown_omits_sections_without_data() -> None:
     text = markdown(evaluate([eg], model="m", data="d", resamples=2))
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert headings == [
-        "# m on d",
-        "## Types",
-        "## Matchings",
+        "# Evaluation report",
+        "## Labels",
+        "## Matching",
         "## Confusion",
         "## Errors",
     ]
@@ -196,15 +204,19 @@ def test_markdown_omits_sections_without_data() -> None:
 # The files
 
 
-def test_write_report_json_equals_figures(figures: dict[str, Any], tmp_path: Path) -> None:
-    paths = write_report(figures, tmp_path / "new" / "report")
-    assert [path.name for path in paths] == ["report.json", "report.md", "report.html"]
+def test_write_report_json_equals_figures(
+    figures: dict[str, Any], both: tuple[list[Example], list[Example]], tmp_path: Path
+) -> None:
+    paths = write_report(figures, tmp_path / "new" / "report", *both)
+    assert [path.name for path in paths] == FILES
     assert sorted(paths) == sorted((tmp_path / "new" / "report").iterdir())
-    assert json.loads(paths[0].read_text(encoding="utf-8")) == figures
-    assert paths[1].read_text(encoding="utf-8") == markdown(figures)
-    assert paths[2].read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    html, documents, text, figures_file = (path.read_text(encoding="utf-8") for path in paths)
+    assert html.startswith("<!DOCTYPE html>")
+    assert documents.count("<article") == 6
+    assert text == markdown(figures)
+    assert json.loads(figures_file) == figures
     before = [path.read_bytes() for path in paths]
-    write_report(figures, tmp_path / "new" / "report")  # replaces it
+    write_report(figures, tmp_path / "new" / "report", *both)  # replaces it
     assert [path.read_bytes() for path in paths] == before
 
 
@@ -212,7 +224,7 @@ def test_write_report_keeps_non_ascii_letters(tmp_path: Path) -> None:
     eg = example(["Hà", "Nội"], [(0, 2, "Địa")], [])
     # The half of a character, as in the name of a folder that is not UTF-8.
     figures = evaluate([eg], model="m\udcff", data="d", resamples=2)
-    for path in write_report(figures, tmp_path):
+    for path in write_report(figures, tmp_path, [eg]):
         text = path.read_text(encoding="utf-8")
         assert "Hà Nội" in text and "Địa" in text and "m?" in text
 
@@ -225,7 +237,7 @@ def test_write_report_failure_writes_nothing(
 
     monkeypatch.setattr("spacy_crf_ner.report.report_page", fails)
     with pytest.raises(ValueError, match="no page"):
-        write_report(figures, tmp_path / "out")
+        write_report(figures, tmp_path / "out", [])
     assert not (tmp_path / "out").exists()
 
 
@@ -271,8 +283,9 @@ def test_the_command_writes_a_report(folder: Path, tmp_path: Path) -> None:
     assert (micro["precision"], micro["recall"]) == (0.5, 0.4)
     low, high = figures["intervals"]["micro"]["f1"]
     assert f"Micro F1: 44.4 ({100 * low:.1f} to {100 * high:.1f})" in output
-    for name in ("report.json", "report.md", "report.html"):
+    for name in FILES:
         assert str(out / name) in output.replace("\n", "")
+    assert f"Next: open {out / 'report.html'} in a browser" in output
     assert figures["model"] == str(folder / "model")
     assert figures["data"] == str(folder / "dev.spacy")
     assert figures["reliability"]["entities"] == 4 and figures["comparison"] is None
@@ -281,7 +294,7 @@ def test_the_command_writes_a_report(folder: Path, tmp_path: Path) -> None:
     assert "Confidences: not calibrated" in (out / "report.md").read_text()
     assert "U-PER" in figures["transitions"]["tags"]
     (error,) = [each for each in figures["errors"]["list"] if each["kind"] == "missed"]
-    assert 0 < error["confidence"] < 0.5 and error["gold"]["text"] == "it"
+    assert 0 < error["gold_probability"] < 0.5 and error["gold"]["text"] == "it"
 
 
 def test_the_command_compares_and_reads_the_log(folder: Path, tmp_path: Path) -> None:
@@ -307,7 +320,7 @@ def test_the_command_compares_and_reads_the_log(folder: Path, tmp_path: Path) ->
         assert re.search(rf"F1, {name}: {score:.1f} \([^)]*\) {folder / model} ", said)
 
 
-@pytest.mark.parametrize("command", ["report", "visualize", "calibrate"])
+@pytest.mark.parametrize("command", ["report", "calibrate"])
 def test_commands_refuse_gold_whose_labels_are_all_unknown_to_the_pipeline(
     folder: Path, tmp_path: Path, command: str
 ) -> None:

@@ -14,7 +14,8 @@ from spacy.training import Example
 from helpers import Span as Offsets
 from html_pages import Page
 from spacy_crf_ner.evaluation import evaluate
-from spacy_crf_ner.report.html import comparison_page, report_page
+from spacy_crf_ner.report.documents import documents_page
+from spacy_crf_ner.report.html import report_page
 from spacy_crf_ner.report.markdown import markdown
 
 DASH = "\N{EN DASH}"
@@ -106,21 +107,26 @@ def test_markdown_of_flat_entities_has_no_nesting_table(nlp: Language) -> None:
 # The page of documents
 
 
-def test_comparison_page_draws_overlapping_entities_below_text(nlp: Language) -> None:
+def page_of(nlp: Language, *examples: Example, model: str = "m") -> str:
+    results = evaluate(examples, model=model, data="d", nlp=nlp, resamples=2)
+    return documents_page(results, examples)
+
+
+def test_documents_page_draws_overlapping_entities_below_text(nlp: Language) -> None:
     same = example(nlp, ["Hanoi", "sleeps"], [(0, 1, "GPE")], [(0, 1, "GPE")])
     other = example(nlp, WORDS, GOLD, PREDICTED)
-    html = comparison_page([same, other], "Test", "sc")
+    html = page_of(nlp, same, other)
     page = Page(html)
     assert [each.get("class") for each in page.all("article")] == [None, "differs"]
-    assert page.all("main") == [{"class": "documents overlapping"}]
-    assert "6 gold entities, 5 predicted, 3 of them equal" in page.text
+    assert [each.get("class") for each in page.all("div")].count("lines") == 4
     shown = [text.strip() for _, text in page.words]
-    assert [shown.count(label) for label in ("PER", "LOC", "GPE", "ORG")] == [3, 2, 1, 0]
+    counts = [shown.count(label) for label in ("PER", "LOC", "GPE", "ORG")]
+    assert counts == [3 + 2, 2 + 2, 1 + 2, 0 + 2]  # also in the legend, and to choose from
     for label in ("GPE 0.900", "PER 0.900", "ORG 0.800", "ORG 0.700", "LOC 0.600"):
         assert shown.count(label) == 1
     # Gold stands above predicted, and a label has one color on both sides.
     gold, predicted = (html.index(f">{side}</p>") for side in ("Gold", "Predicted"))
-    assert gold < html.index("GPE") < predicted < html.index("GPE 0.900")
+    assert gold < html.index("GPE", gold) < predicted < html.index("GPE 0.900")
     colors = {
         label: page.styles[label].split(";")[0] for label in ("PER", "PER 0.900", "LOC", "GPE")
     }
@@ -129,33 +135,35 @@ def test_comparison_page_draws_overlapping_entities_below_text(nlp: Language) ->
     assert html.index("top: 40px") < html.index("top: 57px")
 
 
-def test_comparison_page_escapes_texts_and_labels(nlp: Language) -> None:
+def test_documents_page_escapes_texts_and_labels(nlp: Language) -> None:
     evil = "<b>bold</b>"
     label = "<i onclick='x'>L</i>&"
     eg = example(
         nlp, [evil, "<u>", "&amp;", "{x}"], [(0, 2, label), (0, 1, label)], [(0, 1, label)]
     )
-    page = Page(comparison_page([eg], "<s>title</s>", "sc"))
-    assert not {"b", "i", "u", "s", "script"} & {*page.tags}
+    page = Page(page_of(nlp, eg, model="<s>title</s>"))
+    assert not {"b", "i", "u", "s"} & {*page.tags} and page.tags.count("script") == 1
     shown = [text.strip() for _, text in page.words]
     assert page.text.count(evil) == page.text.count("<u>") == page.text.count("{x}") == 2
     assert page.text.count("&amp;") == 2
-    assert (shown.count(label), shown.count(f"{label} 0.900")) == (2, 1)
+    assert shown.count(label) == 2 + 3  # also in the head, in the legend, and to choose from
+    assert shown.count(f"{label} 0.900") == 1
     assert "<s>title</s>" in page.text
     # No value ends an attribute.
-    assert not any("onclick" in f"{each}" for _, each in page.elements)
+    assert not any("onclick" in name for _, each in page.elements for name in each)
 
 
 def test_docs_without_entities_have_a_page(nlp: Language) -> None:
-    bare = Example(Doc(nlp.vocab, words=["a"]), Doc(nlp.vocab, words=["a"]))
-    page = Page(comparison_page([bare], "Test", "sc"))
-    assert page.all("article") == [{}]
-    assert "0 gold entities" in page.text
+    page = Page(page_of(nlp, example(nlp, ["a"], [], [])))
+    (article,) = page.all("article")
+    assert article["data-kind"] == "without errors"
+    assert "Gold0 entities" in page.text.replace("\n", "")
 
 
 def test_a_gold_span_without_tokens_is_not_drawn(nlp: Language) -> None:
     eg = example(nlp, WORDS, [(0, 4, "PER")], [(0, 4, "PER")])
     eg.reference.spans["sc"] = [Span(eg.reference, 2, 2, "LOC"), *eg.reference.spans["sc"]]
-    page = Page(comparison_page([eg], "Title", "sc"))
-    assert "2 gold entities, 1 predicted" in page.text and "PER" in page.text
-    assert "LOC" not in page.text
+    (article,) = Page(page_of(nlp, eg)).articles
+    assert article["attributes"]["data-kind"] == "with errors"
+    html = page_of(nlp, eg)
+    assert html.partition("<article")[2].count("LOC") == 1  # in data-labels

@@ -1,6 +1,6 @@
 """Plots: what is drawn lies where the figures say, labels are data, and pages stay valid."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -22,10 +22,10 @@ from spacy_crf_ner.templates import _ENVIRONMENT
 
 RELIABILITY: dict[str, Any] = {
     "bins": [
-        {"count": 3, "confidence": 0.12, "correct": 0.25},
-        {"count": 0, "confidence": None, "correct": None},
-        {"count": 5, "confidence": 0.55, "correct": 0.4},
-        {"count": 9, "confidence": 0.9, "correct": 0.95},
+        {"count": 4, "confidence": 0.12, "correct": 0.25, "interval": [0.05, 0.7]},
+        {"count": 0, "confidence": None, "correct": None, "interval": None},
+        {"count": 5, "confidence": 0.55, "correct": 0.4, "interval": [0.12, 0.77]},
+        {"count": 20, "confidence": 0.9, "correct": 0.95, "interval": [0.76, 0.99]},
     ]
 }
 THRESHOLDS = [
@@ -96,18 +96,28 @@ class Drawn:
 
 
 def test_charts_are_to_the_scale_of_their_ticks() -> None:
-    reliability = Drawn(reliability_diagram(RELIABILITY)).curves()[0]
-    diagonal = Drawn(reliability_diagram(RELIABILITY)).curves("help")[0]
+    reliability = Drawn(reliability_diagram(RELIABILITY))
+    (diagonal,) = reliability.curves("help")
     scale, shift = np.polyfit([0, 1], diagonal, 1)
-    expected = np.array([[0.12, 0.25], [0.55, 0.4], [0.9, 0.95]])
-    np.testing.assert_allclose(reliability, expected * scale + shift, atol=0.02)
+    dots, lines = (
+        np.concatenate(reliability.curves()),
+        np.concatenate(reliability.curves("interval")),
+    )
+    for found, expected in (  # the first bin has too few entities
+        (dots, [[0.55, 0.4], [0.9, 0.95]]),
+        (lines, [[0.55, 0.12], [0.55, 0.77], [0.9, 0.76], [0.9, 0.99]]),
+    ):
+        np.testing.assert_allclose(found, np.array(expected) * scale + shift, atol=0.02)
+    areas = [float(each.get("r") or 0) ** 2 for each in reliability.svg.iter("circle")]
+    assert areas == pytest.approx([81 * 5 / 20, 81], rel=0.01)
     precision = Drawn(precision_recall_curve(THRESHOLDS))
     losses, scores = (Drawn(training_curves(TRAINING, of)) for of in ("losses", "scores"))
     coverage = Drawn(coverage_curve(CURVE, {"recall": {"level": 0.9}}))
     for drawn, curve, points in (
         (precision, precision.curves()[0], [[80, 60], [78, 70], [50, 85], [10, 100]]),
-        (losses, losses.curves("accent")[0], [[0, 90], [50, 31], [200, 12]]),
-        (losses, losses.curves("ink")[0], [[0, 4], [200, 1]]),
+        # Those of a step, of 1, 50 and 150 steps since the row before.
+        (losses, losses.curves("accent")[0], [[0, 90], [50, 31 / 50], [200, 12 / 150]]),
+        (losses, losses.curves("ink")[0], [[0, 4], [200, 1 / 150]]),
         (scores, scores.curves()[0], [[0, 0], [50, 0.5], [200, 0.625]]),
         (coverage, coverage.curves()[0], [[0.5, 41], [1.1, 86], [1.9, 93]]),
     ):
@@ -125,8 +135,8 @@ def test_bars_start_at_bin_edges_and_have_the_heights_of_the_counts() -> None:
     assert starts == pytest.approx([0, 0.25, 0.5, 0.75], abs=1e-3)
     widths = {bar["width"] / (right - left) for bar in bars}
     assert [*widths] == pytest.approx([0.9 / 4] * len(widths), abs=1e-3)
-    assert [3 * bar["height"] / bars[0]["height"] for bar in bars] == pytest.approx(
-        [3, 0, 5, 9], 0.01
+    assert [4 * bar["height"] / bars[0]["height"] for bar in bars] == pytest.approx(
+        [4, 0, 5, 20], 0.01
     )
     assert {bar["y"] + bar["height"] for bar in bars} == {float(plots.BOTTOM)}
 
@@ -139,10 +149,39 @@ def test_points_are_named_by_threshold() -> None:
         assert (float(note.get("x") or 0), float(note.get("y") or 0)) == pytest.approx(
             (x + 6, y - 6)
         )
-    equal = [{"threshold": each, "precision": 0.7, "recall": 0.6} for each in (0.5, 0.8)]
-    assert "0.8" not in Drawn(precision_recall_curve(equal)).texts
     drawn = Drawn(coverage_curve(CURVE, {"recall": {"level": 0.9}}))
     assert drawn.texts[-3:] == ["0.9", "by label", "guaranteed"]
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=6))
+@example([(0.6, 0.7), (0.6, 0.7)])
+def test_names_of_points_do_not_overlap(points: list[tuple[float, float]]) -> None:
+    rows = [
+        {"threshold": at, "precision": p, "recall": r}
+        for at, (p, r) in zip(plots.THRESHOLDS, points)
+    ]
+    drawn = Drawn(precision_recall_curve(rows))
+    notes = [each for each in drawn.svg.iter("text") if "note" in each.get("class", "")]
+    assert notes[0].text == "0"
+    for a, b in combinations(notes, 2):
+        (ax, ay), (bx, by) = [[float(each.get(k) or 0) for k in "xy"] for each in (a, b)]
+        # Letters of 12 pixels are at most 7 wide, and 12 high.
+        is_apart = ax + 7 * len(a.text or "") <= bx or bx + 7 * len(b.text or "") <= ax
+        assert is_apart or abs(ay - by) >= 12
+
+
+def test_axes_of_shares_begin_where_the_data_are() -> None:
+    rows = [{"threshold": 0.1 * i, "precision": 0.96 + 0.01 * i, "recall": 0.8} for i in range(5)]
+    (panel,) = precision_recall_curve(rows).panels
+    assert 95 < panel.y.low < 96 and 100 < panel.y.high < 101
+    assert panel.y.ticks == [96, 97, 98, 99, 100]
+
+
+def test_score_is_left_out_beside_other_scores() -> None:
+    rows = [{"step": i, "losses": {}, "scores": {"ents_f": 50.0, "score": 50.0}} for i in (0, 9)]
+    for scores, expected in ((rows[0]["scores"], ["ents_f"]), ({"score": 50.0}, ["score"])):
+        chart = training_curves([{**row, "scores": scores} for row in rows], "scores")
+        assert chart is not None and [*chart.legend] == expected
 
 
 def test_axes_and_text_alternatives_name_what_is_plotted() -> None:
@@ -150,7 +189,7 @@ def test_axes_and_text_alternatives_name_what_is_plotted() -> None:
         (
             reliability_diagram(RELIABILITY),
             {"confidence", "share correct", "entities"},
-            "confidence and share correct: 0.12: 0.25, 0.55: 0.40",
+            "confidence and share correct: 0.55: 0.40, 0.90: 0.95.",
         ),
         (
             precision_recall_curve(THRESHOLDS),
@@ -162,7 +201,7 @@ def test_axes_and_text_alternatives_name_what_is_plotted() -> None:
             {"candidates per gold entity", "gold entities of a document, %"},
             "in percent: 0.9: 0.50 and 41.0, 0.1: 1.10 and 86.0, by label: 1.90 and 93.0.",
         ),
-        (training_curves(TRAINING, "losses"), {"step", "loss"}, "losses: ner, _x."),
+        (training_curves(TRAINING, "losses"), {"step", "loss of a step"}, "losses: ner, _x."),
         (training_curves(TRAINING, "scores"), {"step", "score, %"}, "scores: ents_f."),
     ):
         drawn = Drawn(chart)
@@ -212,7 +251,7 @@ def test_curves_of_any_numbers_stay_between_the_axes(values: list[float]) -> Non
 
 
 def test_charts_without_data_can_be_drawn() -> None:
-    nothing = {"count": 0, "confidence": None, "correct": None}
+    nothing = {"count": 0, "confidence": None, "correct": None, "interval": None}
     same = [{"threshold": 0.5, "coverage": 1.0, "per_entity": 0.0}] * 2
     logged = [{"step": 0, "losses": {"ner": None}, "scores": {}}]
     for chart in (
@@ -241,8 +280,7 @@ def test_labels_are_text_and_charts_have_no_reference_and_no_color_of_their_own(
 
 
 def test_transition_map_has_scores_colors_and_crosses() -> None:
-    table, largest = transition_map(TRANSITIONS)
-    assert largest == 3.0
+    table = transition_map(TRANSITIONS)
     assert [cell.text for cell in table.header] == ["", *TRANSITIONS["tags"], "end"]
     assert [row[0].text for row in table.rows] == ["start", *TRANSITIONS["tags"]]
     texts = [[cell.text.replace("\N{MINUS SIGN}", "-") for cell in row[1:]] for row in table.rows]
@@ -262,15 +300,14 @@ def test_transition_map_has_scores_colors_and_crosses() -> None:
                 assert cell.kind == "forbidden" and cell.shade is None
             else:
                 assert (cell.kind == "favored") == (score > 0) and cell.kind != "forbidden"
-                assert cell.shade == pytest.approx(abs(score) / 3.0)
+                assert cell.shade == pytest.approx(min(1, abs(score) / 2))
 
 
 @pytest.mark.parametrize("place", ["start", "end", "scores"])
 def test_largest_score_of_transitions_sets_the_decimals(place: str) -> None:
     row = [None, -12.34, 0.01]
     told = TRANSITIONS | {place: [row] * 3 if place == "scores" else row}
-    table, largest = transition_map(told)
-    assert largest == 12.34
+    table = transition_map(told)
     cells = {cell.text for each in table.rows for cell in each}
     assert "\N{MINUS SIGN}12.3" in cells and "0.0" in cells
 
@@ -278,7 +315,7 @@ def test_largest_score_of_transitions_sets_the_decimals(place: str) -> None:
 @pytest.mark.parametrize("C, has_numbers", [(MAX_NUMBERED, True), (MAX_NUMBERED + 1, False)])
 def test_transition_map_of_many_tags_has_no_numbers(C: int, has_numbers: bool) -> None:
     told = {"tags": ["x"] * C, "scores": [[0.5] * C] * C, "start": [0.5] * C, "end": [0.5] * C}
-    table, _ = transition_map(told)
+    table = transition_map(told)
     assert {cell.text for row in table.rows[1:] for cell in row[1:]} == {
         "0.50" if has_numbers else ""
     }
@@ -286,7 +323,6 @@ def test_transition_map_of_many_tags_has_no_numbers(C: int, has_numbers: bool) -
 
 
 def test_transition_map_of_scores_that_are_all_0_has_no_color() -> None:
-    table, largest = transition_map({"tags": ["O"], "scores": [[0.0]], "start": [0], "end": [-0.0]})
-    assert largest == 0.0
+    table = transition_map({"tags": ["O"], "scores": [[0.0]], "start": [0], "end": [-0.0]})
     assert {cell.shade for row in table.rows for cell in row} == {0.0, None}
     assert {cell.text for row in table.rows for cell in row[1:]} == {"0.00", ""}
