@@ -1,4 +1,4 @@
-"""Changes to pages while mkdocs builds the site: the help of all commands, names that do not wrap."""
+"""Changes pages while mkdocs builds the site: help of all commands, names that do not wrap."""
 
 import re
 from typing import Any
@@ -17,7 +17,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Keep short names in code, and a mean with its deviation, in one line; called for each page."""
+    """Keep a short name, or a mean with its deviation, in one line; called for each page."""
     return NAME.sub(r'<code class="name">\1</code>', html).replace(" ± ", "&nbsp;±&nbsp;")
 
 

@@ -9,7 +9,6 @@ from thinc.api import Config
 
 from ..input_error import InputError
 from ..pipeline.lookup import FACTORY
-from ..pipeline.transformer_config import MINILM
 from ..training.config_file import find_config, read_config, with_overrides
 from ..training.distributed.process_group import AUTO, TIMEOUT
 from ..training.init_config import TOK2VECS, init_config
