@@ -166,14 +166,15 @@ def sentence(model: str, text: str) -> None:
         rows = [f'<g font-size="22" fill="{ink}">']
         for i, ent in enumerate(doc.ents):
             sure = ent._.confidence
-            color = f"hsl({120 * sure:.0f} {'60% 36%' if not suffix else '55% 58%'})"
+            hue = 120 * max(0, 2 * sure - 1)  # red at 0.5, green at 1
+            color = f"hsl({hue:.0f} {'75% 32%' if not suffix else '55% 58%'})"
             pieces += [escape(text[end : ent.start_char])]
             pieces += [f'<tspan fill="{color}" font-weight="bold">{escape(ent.text)}</tspan>']
             end, y = ent.end_char, 105 + 52 * i
             verdict = "accept" if sure >= ACCEPT else "ask a person"
             rows += [
                 f'<text x="16" y="{y}">{escape(ent.text)}</text>',
-                f'<text x="250" y="{y}" fill="{gray}">{escape(ent.label_)}</text>',
+                f'<text x="250" y="{y}" opacity="0.7">{escape(ent.label_)}</text>',
                 f'<rect x="390" y="{y - 17}" width="170" height="20" rx="4" fill="{gray}" '
                 f'opacity="0.25"/>',
                 f'<rect x="390" y="{y - 17}" width="{170 * sure:.0f}" height="20" rx="4" '
