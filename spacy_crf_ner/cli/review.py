@@ -98,5 +98,5 @@ def review(
         typer.echo(path)
     note(
         f"Next: open {output / 'review.html'} in a browser, download the answers, and run "
-        f"spacy-crf-ner convert answers.jsonl reviewed.spacy --merge {corpus}"
+        f"spacy-crf-ner merge answers.jsonl reviewed.spacy --into {corpus}"
     )

@@ -30,8 +30,8 @@ def serve(
     """Serve a pipeline over HTTP.
 
     \b
-      POST /entities  {"text": "Tim Cook visited Hanoi."}     the entities of a text
-      POST /batch     ["Tim Cook came.", "Hanoi"]             those of each text
+      POST /entities  {"text": "Tim Cook came."}     the entities of a text
+      POST /batch     ["Tim Cook came.", "Hanoi"]    those of each text
       GET /health     labels, versions, the entities that the pipeline was
                       calibrated on
 

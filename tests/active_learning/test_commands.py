@@ -51,7 +51,7 @@ def test_review_writes_page_findings_and_tasks(pipeline, corpus, tmp_path, tool,
     assert 0 < page.count("<article") == len([f for f in findings if f["doc"] < 2]) < len(findings)
     assert f"{len(findings) // 3} more are in findings.jsonl" in page
     assert "log odds" in page and min(each["log_odds"] for each in findings) > 0
-    command = f"spacy-crf-ner convert answers.jsonl reviewed.spacy --merge {corpus}"
+    command = f"spacy-crf-ner merge answers.jsonl reviewed.spacy --into {corpus}"
     assert command in result.output
 
 

@@ -1,4 +1,4 @@
-"""Answers that are given in the page of `review` are read by `convert --merge`."""
+"""Answers that are given in the page of `review` are read by `merge --into`."""
 
 import json
 
@@ -92,7 +92,7 @@ def test_answers_of_the_page_are_merged(gold, tmp_path, script, said, expected):
     answers = Page(dom.partition("<body")[2].partition(">")[2].partition("</body>")[0]).text
     (tmp_path / "answers.jsonl").write_text(answers, encoding="utf-8")
     assert {json.loads(line)["answer"] for line in answers.strip().split("\n")} == {"accept"}
-    arguments = ["convert", "answers.jsonl", "new.spacy", "--merge", "gold.spacy"]
+    arguments = ["merge", "answers.jsonl", "new.spacy", "--into", "gold.spacy"]
     paths = [str(tmp_path / each) if "." in each else each for each in arguments]
     result = CliRunner().invoke(app, paths)
     assert result.exit_code == 0, result.output

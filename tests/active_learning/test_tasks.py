@@ -79,7 +79,10 @@ def converted(tmp_path, tool, answers, merge=None, repair=False):
     path.write_text(text, encoding="utf-8")
     nlp, log = spacy.blank("en"), data.ConversionLog(repair)
     out = tmp_path / "answered.spacy"
-    data.convert(path, out, data.ConvertOptions(merge=merge), nlp=nlp, log=log)
+    if merge is None:
+        data.convert(path, out, nlp=nlp, log=log)
+    else:
+        data.merge([path], merge, out, nlp=nlp, log=log)
     return {doc.text: doc for doc in read_docbin(out, nlp.vocab)[1]}, log
 
 
@@ -271,13 +274,13 @@ def test_convert_accepted_gold_keeps_corpus_unchanged(tool, tmp_path):
     gold = tmp_path / "gold.spacy"
     DocBin(docs=[doc]).to_disk(gold)
     finding = {"doc": 0, "kind": "missed", "log_odds": 1.0, "gold": None, "predicted": None}
-    found = Review([{**finding, "gold_probability": None}], [doc], [], 0, 0)
+    found = Review([{**finding, "gold_probability": None}], [doc], [], 0, 0, 0)
     write_tasks(tmp_path, "tasks", found.units(), tool, ["LOC"], binary=False)
     task = json.loads((tmp_path / "tasks.jsonl").read_text())
     (tmp_path / "answers.jsonl").write_text(json.dumps({**task, "answer": "accept"}))
     log = data.ConversionLog()
     new = tmp_path / "new.spacy"
-    data.convert(tmp_path / "answers.jsonl", new, data.ConvertOptions(merge=gold), nlp=nlp, log=log)
+    data.merge([tmp_path / "answers.jsonl"], gold, new, nlp=nlp, log=log)
     _, docs = read_docbin(new, nlp.vocab)
     assert [each.to_json() for each in docs] == [doc.to_json()]
     assert log.merged["unchanged"] == 1
