@@ -27,7 +27,8 @@ demo: .venv/demo $(MINILM)
 	$(BIN)/spacy-crf-ner predict training/sample_en_transformer/model-best \
 		"Ngozi Adeyemi flew from Lagos to Oslo on Friday." \
 		"apple pie is fine, but i would rather work at apple." \
-		"The Kestrel 5 was shown at the Leipzig Book Fair by Harbour Books."
+		"The Kestrel 5 was shown at the Leipzig Book Fair by Harbour Books." \
+		--alternatives
 	@echo
 	@echo "Pipeline: training/sample_en_transformer/model-best"
 	@echo "Figures:  metrics/sample_en_transformer.json"

@@ -35,7 +35,7 @@ def redact_files(
     """Write the texts of files to a new .jsonl file, each candidate replaced by its label.
 
     Args:
-        inputs: Files and folders, in the formats of `annotate`.
+        inputs: Files and folders, in the formats of `predict`.
         labels: Labels to replace; None for all.
         component: The `crf_ner` component; None for the only one.
         progress: Passes the documents on.

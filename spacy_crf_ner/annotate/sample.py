@@ -22,7 +22,7 @@ def read_sample(
 
     Args:
         name: The component.
-        inputs: Files and folders, in the formats of `annotate`. All of them are read.
+        inputs: Files and folders, in the formats of `predict`. All of them are read.
         size: The number of documents, or fewer if there are fewer.
     """
     require("annotate")

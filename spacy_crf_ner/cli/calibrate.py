@@ -48,7 +48,7 @@ def calibrate(
         typer.Option(
             metavar="INPUT",
             help="Texts like those to annotate, without gold: --f-beta is for the best F-score on "
-            "them, not on CORPUS. In the formats of `annotate`; may be repeated.",
+            "them, not on CORPUS. In the formats of `predict`; may be repeated.",
         ),
     ] = None,
     text_column: options.TextField = "text",

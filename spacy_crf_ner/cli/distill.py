@@ -69,7 +69,7 @@ def distill(
     schemes may differ. `spacy train` trains the student with OUTPUT/config.cfg, which
     can be changed and used again.
 
-    INPUT has the formats of `annotate`. Documents of --gold are read by the teachers too,
+    INPUT has the formats of `predict`. Documents of --gold are read by the teachers too,
     so do not repeat them. A text of more than 10,000 characters is cut into several
     documents, at the ends of sentences.
 

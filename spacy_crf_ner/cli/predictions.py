@@ -1,5 +1,6 @@
 """Print the entities of texts and files, as a table or as JSON lines."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from colorsys import hsv_to_rgb
 from itertools import islice, zip_longest
@@ -24,6 +25,7 @@ BAR = 8  # columns of the terminal for a confidence of 1
 OTHER_COLUMNS = BAR + 26  # confidence, decision and spaces; the text has half of what is left
 MOST_LINES = 10  # of a text, if its entities take no more
 SHOWN = 0.01  # lowest confidence of an alternative in the table
+CONTROL = re.compile("[\x1b\x80-\x9f]")  # rich removes others
 NOTHING = "nothing"  # in place of the label that a span without an entity lacks
 
 
@@ -83,7 +85,7 @@ def print_predictions(
     for line in calibrations(nlp):
         note(line)
     if ignored:
-        note(f"Not read: {len(ignored):,} files of other kinds, such as {ignored[0]}")
+        note(f"Files of other kinds, not read: {len(ignored):,}, such as {ignored[0]}")
     if failed:
         typer.echo(f"Left out: {failed:,} of {documents:,} documents, see above.", err=True)
     return failed
@@ -94,7 +96,9 @@ def _print_tables(documents: Iterator[Document], accept: float) -> None:
     console = table_console()
     entities = accepted = 0
     while some := [*islice(documents, PRINTED_TOGETHER)]:
-        print_table(_entity_table(some, accept, console))
+        # Texts cannot control the terminal.
+        shown = [(CONTROL.sub("\N{REPLACEMENT CHARACTER}", text), found) for text, found in some]
+        print_table(_entity_table(shown, accept, console))
         confidences = [each["confidence"] for _, found in some for each in found]
         entities += len(confidences)
         accepted += sum(_is_accepted(p, accept) for p in confidences)

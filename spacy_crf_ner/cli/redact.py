@@ -28,7 +28,7 @@ def redact(
 
     Replaces all candidates by their label, such as [PERSON]. The pipeline has to promise a
     recall: `spacy-crf-ner promise fit --recall 0.98`; its entities cannot overlap. Input
-    formats are those of `annotate`.
+    formats are those of `predict`.
 
     Each output record has the id, the new "text", and "replaced": the start and end of each
     label in the new text, and of what it replaces in the original one. Nothing of what is

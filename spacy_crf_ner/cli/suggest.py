@@ -59,7 +59,7 @@ def suggest(
 ) -> None:
     """Choose the texts that are most worth annotating next, as tasks for a tool.
 
-    Reads what `annotate` reads. The tasks have the predicted entities, to be corrected.
+    Reads what `predict` reads. The tasks have the predicted entities, to be corrected.
 
     \b
     Units:

@@ -224,7 +224,7 @@ def test_annotate_ctrl_c_leaves_no_partial_shard(model, corpus, expected, tmp_pa
     assert records(output) == expected
 
 
-def test_annotate_command_killed_worker_exits_with_1(model, corpus, expected, tmp_path) -> None:
+def test_predict_command_killed_worker_exits_with_1(model, corpus, expected, tmp_path) -> None:
     output = tmp_path / "out"
     process = start(model, corpus, output, "--shard-size", "20")
     assert wait_for_progress(process, output)
@@ -256,7 +256,7 @@ def test_annotate_full_disk_leaves_no_partial_shard(model, corpus, expected, tmp
     assert records(output) == expected
 
 
-def test_annotate_command_counts_bad_records_and_continues(model, tmp_path) -> None:
+def test_predict_command_counts_bad_records_and_continues(model, tmp_path) -> None:
     inputs = tmp_path / "in"
     inputs.mkdir()
     (inputs / "a.jsonl").write_bytes(
@@ -268,7 +268,7 @@ def test_annotate_command_counts_bad_records_and_continues(model, tmp_path) -> N
     (inputs / "d.spacy").write_bytes(b"rubbish")
     (inputs / "e.csv").write_text("id,text\n1,Hanoi\n2\n3,Oslo\n")
     (inputs / "README.md").write_text("not data")
-    code, out, error = run(model, inputs, tmp_path / "out")
+    code, out, error = run(model, inputs, tmp_path / "out", "--json")
     assert code == 2, error
     summary = json.loads(out)
     errors = read_lines(tmp_path / "out" / "errors.jsonl")

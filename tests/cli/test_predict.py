@@ -120,9 +120,8 @@ def test_texts_files_and_stdin_are_read_in_their_order(trained: Language) -> Non
         "text:5",
     ]
     assert [row["text"] for row in printed(result)][2:5] == ["Ann", "", "Bob"]
-    assert result.exit_code == 0 and "Not read: 1 files of other kinds, such as texts/c.md" in (
-        result.stderr
-    )
+    assert result.exit_code == 0
+    assert "Files of other kinds, not read: 1, such as texts/c.md\n" in result.stderr
     assert [row["text"] for row in printed(predict(trained, inputs[-1]))] == ["of my file.txt"]
 
 
@@ -233,6 +232,13 @@ def test_long_texts_are_cut_in_the_table_alone(trained: Language) -> None:
     text = "nothing to see here, move along please. " * 40
     rows = table_rows(predict(trained, text, **TERMINAL, NO_COLOR="1"))
     assert len(rows) == 11 and rows[-1][0] == "..."
+    assert printed(predict(trained, text))[0]["text"] == text
+
+
+def test_texts_cannot_control_the_terminal(trained: Language) -> None:
+    text = "\x1b[2J Tim Cook visited \x9bHanoi."
+    result = predict(trained, text, **TERMINAL, NO_COLOR="1")
+    assert "\x1b[2J" not in result.stdout and "\x9b" not in result.stdout
     assert printed(predict(trained, text))[0]["text"] == text
 
 
