@@ -969,3 +969,18 @@ def test_process_joins_with_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert join().gpu_id == -1 and not taken
     assert join(1).gpu_id == 1 and taken == [1, 1]
+
+
+@pytest.mark.slow
+def test_ranks_convert_a_corpus_and_rank_0_alone_checks_it(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("".join(f"[Anna](PER) saw [Bonn](LOC) {i}\n" for i in range(40)))
+    command = ["train", str(corpus), str(tmp_path / "out"), "--gpu", "-1", "--config", "cnn"]
+    command += ["--steps", "2", "--components.ner.model.hidden_width", "16"]
+    job = Job.__new__(Job)
+    job.folder = tmp_path
+    job._fork(2, command)
+    job.succeeded()
+    assert "Check of the corpus" in job.stderr[0] and "F1 on dev" in job.stdout[0]
+    assert not job.stderr[1] and not job.stdout[1]
+    assert spacy.load(tmp_path / "out" / "model-best")("Anna saw Bonn").has_annotation("ENT_IOB")
