@@ -83,7 +83,8 @@ def documents_page(results: dict[str, Any], *examples: Sequence[Example]) -> str
 
 def _shown(sizes: Sequence[int], is_right: Sequence[bool]) -> list[int]:
     """Return the numbers of the documents in the page: all, if they fit, else the wrong first."""
-    shown, size = [], 0
+    shown: list[int] = []
+    size = 0
     for i in sorted(range(len(sizes)), key=lambda i: is_right[i]):
         size += sizes[i] + MARKUP
         if shown and size > MAX_CHARACTERS:
