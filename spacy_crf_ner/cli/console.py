@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from colorsys import hsv_to_rgb
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, track
+from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 MERGED = ("answers", "unchanged", "changed", "added")
+BAR = 8  # columns of the terminal for a confidence of 1
 _is_quiet = False
 
 
@@ -108,6 +111,20 @@ def print_table(table: Table) -> None:
     for column in table.columns:
         column.overflow = "fold"
     table_console().print(table)
+
+
+def bar(p: float, console: Console) -> Text:
+    """Draw a probability as a number and a bar."""
+    whole, half = ("-", "") if console.options.ascii_only else ("━", "╸")
+    halves = round(2 * BAR * p)
+    drawn = whole * (halves // 2) + half * (halves % 2)
+    return Text.assemble(f"{p:.3f} ", (drawn, confidence_color(p)))
+
+
+def confidence_color(p: float) -> Style:
+    """Return the color of a confidence: red for 0, yellow for 0.5, green for 1."""
+    red, green, blue = (round(255 * part) for part in hsv_to_rgb(p / 3, 0.8, 0.8))
+    return Style(color=f"rgb({red},{green},{blue})")
 
 
 def tracked(items: Iterable[Item], description: str, total: float | None = None) -> Iterable[Item]:

@@ -2,18 +2,16 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from colorsys import hsv_to_rgb
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich import box
 from rich.console import Console
-from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
-from .console import note, print_table, table_console
+from .console import BAR, bar, confidence_color, note, print_table, table_console
 
 if TYPE_CHECKING:
     from ..annotate import Settings
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 Document = tuple[str, list[dict[str, Any]]]  # a text, and its entities as JSON has them
 
 PRINTED_TOGETHER = 256  # documents
-BAR = 8  # columns of the terminal for a confidence of 1
 OTHER_COLUMNS = BAR + 26  # confidence, decision and spaces; the text has half of what is left
 MOST_LINES = 10  # of a text, if its entities take no more
 SHOWN = 0.01  # lowest confidence of an alternative in the table
@@ -140,24 +137,11 @@ def _rows(
         yield name, label
         return
     decision = "accept" if _is_accepted(p, accept) else "ask a person"
-    yield name, label, _bar(p, console), Text(decision, _color(p))
+    yield name, label, bar(p, console), Text(decision, confidence_color(p))
     for each in entity.get("alternatives") or ():
         if each["label"] != label and each["confidence"] >= SHOWN:
-            yield "", each["label"] or NOTHING, _bar(each["confidence"], console)
+            yield "", each["label"] or NOTHING, bar(each["confidence"], console)
 
 
 def _is_accepted(p: float | None, accept: float) -> bool:
     return p is not None and p >= accept
-
-
-def _bar(p: float, console: Console) -> Text:
-    """Draw a confidence as a number and a bar."""
-    whole, half = ("-", "") if console.options.ascii_only else ("━", "╸")
-    halves = round(2 * BAR * p)
-    return Text.assemble(f"{p:.3f} ", (whole * (halves // 2) + half * (halves % 2), _color(p)))
-
-
-def _color(p: float) -> Style:
-    """Return the color of a confidence: red for 0, yellow for 0.5, green for 1."""
-    red, green, blue = (round(255 * part) for part in hsv_to_rgb(p / 3, 0.8, 0.8))
-    return Style(color=f"rgb({red},{green},{blue})")

@@ -5,14 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
-from .console import note
+from .console import bar, note, print_table, table_console
+from .console import right as columns
 from .gold_corpus import predict_corpus, warn_if_trained_on
 from .options import Component, Dtype, GoldCorpus, GpuId, Model
 from .startup import leave_out_torch_if_exported
 
 if TYPE_CHECKING:
     from ..report.tables import Cell
+
+EDGES = (0.95, 0.9, 0.8, 0.5, 0.0)  # of confidences, some of `evaluation.THRESHOLDS`
 
 
 def report(
@@ -89,9 +93,30 @@ def report(
             typer.echo(f"Micro {name}: {_plain(cell)}{of}")
     if results["calibration"]:
         typer.echo(results["calibration"])
+    if compare is None and results["thresholds"] is not None:
+        _print_by_confidence(results["thresholds"])
     for path in paths:
         typer.echo(path)
     note(f"Next: open {paths[0]} in a browser")
+
+
+def _print_by_confidence(thresholds: list[dict[str, float]]) -> None:
+    """Print how many entities are right, of each range of confidences."""
+    rows = {row["threshold"]: row for row in thresholds}
+    table = Table("Confidence", *columns("entities", "right"), "share that is right")
+    console = table_console()
+    above, n_above, right_above = 1.0, 0, 0
+    for edge in EDGES:
+        n = int(rows[edge]["entities"])
+        right = round(n * (rows[edge]["precision"] or 0))
+        if edge == EDGES[0]:
+            sure = f"a confidence of at least {edge}"
+            typer.echo(f"Of the {n:,} entities with {sure}, {right:,} are right.")
+        own, own_right = n - n_above, right - right_above
+        share = bar(own_right / own, console) if own else "none"
+        table.add_row(f"{edge:.2f} to {above:.2f}", str(own), str(own_right), share)
+        above, n_above, right_above = edge, n, right
+    print_table(table)
 
 
 def _plain(cell: "Cell") -> str:

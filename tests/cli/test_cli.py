@@ -181,6 +181,30 @@ def test_report_model_folder_not_utf_8_writes_pages(trained: Language, tmp_path:
         assert "/m?</dd>" in (tmp_path / "out" / name).read_text("utf-8")
 
 
+def test_report_counts_right_entities_by_confidence(trained: Language, tmp_path: Path) -> None:
+    trained.to_disk(tmp_path / "model")
+    words = ("Tim", "Cook", "visited", "Hanoi", "in", "May", "and", "left")
+    docs = [trained(" ".join(words[i:])) for i in range(8)] + [trained("Hanoi visited Tim")]
+    is_right = {}
+    for i, doc in enumerate(docs):
+        for k, ent in enumerate(doc.ents):
+            is_right[i, k] = ent._.confidence, (i + k) % 2 == 0
+        doc.set_ents([ent for k, ent in enumerate(doc.ents) if is_right[i, k][1]])
+    DocBin(docs=docs).to_disk(tmp_path / "gold.spacy")
+    paths = [str(tmp_path / each) for each in ("model", "gold.spacy", "out")]
+    result = runner.invoke(app, ["report", *paths])
+    assert result.exit_code == 0, result.output
+    rows = [line for line in result.output.splitlines() if line.startswith("│")]
+    shown = [re.findall(r"[\d.]+", line) for line in rows]
+    cells = {row[0]: [int(each) for each in row[2:4]] for row in shown}
+    for low, high in ((0.95, 2.0), (0.9, 0.95), (0.8, 0.9), (0.5, 0.8), (0.0, 0.5)):
+        own = [right for p, right in is_right.values() if low <= p < high]
+        assert cells[f"{low:.2f}"] == [len(own), sum(own)]
+    sure = [right for p, right in is_right.values() if p >= 0.95]
+    said = f"Of the {len(sure)} entities with a confidence of at least 0.95, {sum(sure)} are right."
+    assert said in result.output and is_right
+
+
 def test_explain_refuses_a_folder_as_page_before_it_loads(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     result = runner.invoke(app, ["explain", "MODEL", "text", "--html", str(tmp_path)])

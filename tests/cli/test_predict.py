@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from overlapping import LEARNED, TEXT, make_overlapping
 from spacy_crf_ner.annotate import Settings, annotate
-from spacy_crf_ner.cli import app, predictions
+from spacy_crf_ner.cli import app, console, predictions
 from spacy_crf_ner.extras import PACKAGES
 
 runner = CliRunner()
@@ -211,7 +211,7 @@ def test_bars_are_green_for_high_confidences_and_red_for_low_ones(
     result = predict(trained, "Tim Cook", **{**TERMINAL, "COLORTERM": "truecolor"})
     red, green, _ = map(int, re.findall(r"38;2;(\d+);(\d+);(\d+)m━", result.stdout)[0])
     assert green > 150 > 50 > red
-    red, green, _ = predictions._color(0.1).color.get_truecolor()  # type: ignore[union-attr]
+    red, green, _ = console.confidence_color(0.1).color.get_truecolor()  # type: ignore[union-attr]
     assert red > 150 > 100 > green
     hidden = runner.invoke(
         app, ["--no-color", "predict", str(trained.path), "Tim Cook"], env=TERMINAL
