@@ -23,6 +23,7 @@ from thinc.compat import has_cupy_gpu, has_torch_cuda_gpu
 from thinc.util import to_numpy
 from typer.testing import CliRunner
 
+import spacy_crf_ner
 from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, add_shared, ents, make_examples
 from spacy_crf_ner import accelerate
 from spacy_crf_ner.cli import app
@@ -479,6 +480,28 @@ def test_spacy_train_trains_each_shipped_config(gpu, name, tiny_transformer, tmp
     nlp = spacy.load(tmp_path / "model-last")
     for doc, (entities, cats) in zip(nlp.pipe(TEXTS), on_gpu):
         assert ents(doc) == entities and doc.cats == pytest.approx(cats, abs=0.01)
+
+
+@pytest.mark.parametrize("folds", [0, 2])
+def test_train_takes_the_gpu(gpu, folds):
+    """Also for the calibration at the end, and to train without folds."""
+    said = []
+    texts = [(text, spans) for text, spans in SENTENCES if text.strip()]
+    dev = [
+        (f"So {text}", [(s + 3, e + 3, label) for s, e, label in spans]) for text, spans in texts
+    ]
+    overrides = {"components.ner.model.hidden_width": 16}
+    nlp = spacy_crf_ner.train(
+        *(texts, dev),
+        config="cnn",
+        steps=2,
+        folds=folds,
+        overrides=overrides,
+        on_message=said.append,
+    )
+    assert said[0] == f"Device: GPU 0, {torch.cuda.get_device_name(0)}"
+    assert next(head(nlp, "ner").module.parameters()).is_cuda
+    assert nlp.get_pipe("ner").calibrated_on > 0
 
 
 RECORD = """
