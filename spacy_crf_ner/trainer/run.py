@@ -152,6 +152,8 @@ def train_pipeline(
         for note in parts.notes:
             say(note)
         config = _with_steps(config, parts.train, options, say)
+        if settings.max_steps is not None:
+            settings = settings._replace(max_steps=config["training"]["max_steps"])
         if is_first and _finds_entities(config):
             say(check_parts(parts, settings, _advice(train, dev, parts, options)))
         if parts.dev is None:
@@ -230,11 +232,15 @@ def _advice(train: Given, dev: Given | None, parts: Parts, options: Options) -> 
     given = [each for each in (train, dev) if each is not None]
     if not all(isinstance(each, str | Path) for each in given):
         return None
-    files, first = shlex.join(map(str, given)), ""
-    if parts.is_made and not options.folds:
-        files, first = "corpus", f"spacy-crf-ner convert {files} corpus && "
-    with_transformer = f" --transformer {options.transformer}" if options.transformer else ""
-    return f"{first}spacy-crf-ner check {files} --config {options.config}{with_transformer}"
+    lang = ["--lang", options.overrides["nlp.lang"]] if "nlp.lang" in options.overrides else []
+    words = ["spacy-crf-ner", "check", *given, "--config", options.config, *lang]
+    if options.transformer:
+        words += ["--transformer", options.transformer]
+    if not parts.is_made or options.folds:
+        return shlex.join(map(str, words))
+    converted = shlex.join(map(str, ["spacy-crf-ner", "convert", *given, "corpus", *lang]))
+    words[2:3] = ["corpus"]
+    return f"{converted} && {shlex.join(map(str, words))}"
 
 
 def _keep_test(parts: Parts, output: Path) -> Path | None:

@@ -99,6 +99,18 @@ def test_corpus_without_parts_is_split_and_its_test_part_kept(folder: Path) -> N
     assert kept == test and len(kept) == 3
 
 
+def test_command_that_shows_warnings_has_what_the_corpus_is_read_with(
+    folder: Path, untrained: None
+) -> None:
+    words = ["--config", "cnn", "--nlp.lang", "de"]
+    (folder / "one.jsonl").rename(folder / "my own.jsonl")
+    check = "spacy-crf-ner convert 'my own.jsonl' corpus --lang de && spacy-crf-ner check corpus"
+    assert (
+        f" To see it: {check} --config cnn --lang de\n"
+        in train("my own.jsonl", "out", *words).stderr
+    )
+
+
 def test_test_part_of_a_corpus_is_the_next_to_read(folder: Path) -> None:
     write(folder / "corpus" / "test.jsonl", DEV)
     result = train("corpus", "out", *TINY)

@@ -137,6 +137,16 @@ def test_steps_of_a_shipped_config_are_for_the_corpus(corpus: Path, trained_with
     assert (rates["warmup_steps"], training["eval_frequency"], training["patience"]) == (50, 20, 0)
 
 
+def test_check_is_of_the_steps_of_the_training(
+    corpus: Path, trained_with: Any, tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It warns of a config with many more steps than a small corpus needs."""
+    checked: list[Any] = []
+    monkeypatch.setattr(run, "check_parts", lambda _, settings, __: checked.append(settings) or "")
+    trained_with(corpus, config="transformer", transformer=tiny_transformer)
+    assert checked[0].max_steps == 200
+
+
 @pytest.mark.parametrize("options", [{"steps": 30}, {"overrides": {"training.max_steps": 30}}])
 def test_given_steps_set_what_depends_on_them(
     options: dict[str, Any], corpus: Path, trained_with: Any
