@@ -55,7 +55,7 @@ KINDS = {
 
 
 class Review(NamedTuple):
-    """Where models are more likely to be right than gold annotation, the most suspicious first.
+    """The disagreements of gold annotation and models, the most suspicious first.
 
     Attributes:
         findings: One dict for each, as `evaluation.error_analysis.errors` lists them, with a "kind"
@@ -63,7 +63,6 @@ class Review(NamedTuple):
             and its `log_odds`, with the "log_likelihood_ratio" and the "support" of both sides.
         gold: The gold docs.
         labels: Labels of the pipeline, and of entities of docs with findings.
-        unlikely: The number of other disagreements, where gold is more likely to be right.
         left_out: The number of predicted entities in tokens without annotation.
         negatives: The number of negative spans that a fold was trained without, since it does not
             have their label.
@@ -72,19 +71,24 @@ class Review(NamedTuple):
     findings: list[dict[str, Any]]
     gold: list[Doc]
     labels: list[str]
-    unlikely: int
     left_out: int
     negatives: int
 
+    @property
+    def likely(self) -> list[dict[str, Any]]:
+        """The findings to list: those where the prediction is more likely than gold."""
+        return [each for each in self.findings if each["log_odds"] > 0]
+
     def summary(self) -> str:
         """Describe what was found, in one paragraph."""
-        kinds = Counter(each["kind"] for each in self.findings)
+        likely = self.likely
+        kinds = Counter(each["kind"] for each in likely)
         by_kind = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common())
-        docs = {each["doc"] for each in self.findings}
+        docs = {each["doc"] for each in likely}
         summary = (
-            f"Gold is probably wrong in {len(self.findings):,} places, in {len(docs):,} of "
+            f"Gold is probably wrong in {len(likely):,} places, in {len(docs):,} of "
             f"{len(self.gold):,} documents{f': {by_kind}' if by_kind else ''}. Left out are "
-            f"{self.unlikely:,} predictions that are less likely than gold, and "
+            f"{len(self.findings) - len(likely):,} predictions that are less likely than gold, and "
             f"{self.left_out:,} in text without annotation."
         )
         if self.negatives:
@@ -92,11 +96,11 @@ class Review(NamedTuple):
         return summary
 
     def units(self) -> Iterator[Unit]:
-        """Yield the docs with findings, with their gold entities, the most suspicious first."""
+        """Yield the docs to correct, with their gold entities, the most suspicious first."""
         notes: dict[int, list[str]] = {}
-        for each in self.findings:
+        for each in self.likely:
             notes.setdefault(each["doc"], []).append(_note(each))
-        score = {each["doc"]: each["log_odds"] for each in reversed(self.findings)}
+        score = {each["doc"]: each["log_odds"] for each in reversed(self.likely)}
         for i, own in notes.items():
             doc = self.gold[i]
             ents = [((e.start_char, e.end_char, e.label_), None) for e in doc.ents]
@@ -109,7 +113,7 @@ class Review(NamedTuple):
     def write(
         self, output: Path, tool: str, n: int, facts: Sequence[tuple[str, str]], method: str
     ) -> None:
-        """Write a folder: the findings, and the first n docs with some as tasks and as a page.
+        """Write a folder: the likely findings, and the first n docs with some, as tasks and a page.
 
         Args:
             facts: Names and values for the head of the page.
@@ -123,11 +127,11 @@ class Review(NamedTuple):
             ("Gold", f"{sum(len(doc.ents) for doc in self.gold):,} entities"),
             ("Labels", ", ".join(self.labels)),
         ]
-        page = review_page(self.findings, tasks, facts, self.summary(), method)
+        page = review_page(self.likely, tasks, facts, self.summary(), method)
         with atomic_write(output) as folder:
             folder.mkdir()
             write_page(folder / "review.html", page)
-            srsly.write_jsonl(folder / "findings.jsonl", self.findings)
+            srsly.write_jsonl(folder / "findings.jsonl", self.likely)
             write_tasks(folder, "tasks", units, tool, self.labels, binary=False)
 
 
@@ -144,7 +148,7 @@ def review(
     """Compare gold annotation with models that were trained without it, and are calibrated.
 
     Each fold of the corpus is predicted by a pipeline that is trained on the other folds, with the
-    config of the given one. Findings have positive log odds, and are sorted by them.
+    config of the given one. The findings are sorted by log odds.
 
     Args:
         nlp: A trained pipeline whose entities all come from its `crf_ner` component.
@@ -196,12 +200,12 @@ def review(
         is_apart = span is not None and not any(token.ent_type for token in span)
         each["support"] = counts
         each["log_odds"] = log_odds(each, is_apart)
-    likely = [each for each in findings if each["log_odds"] > 0]
-    likely.sort(key=lambda each: (-each["log_odds"], each["doc"]))
-    found_in = {each["doc"] for each in likely}
+    findings.sort(key=lambda each: (-each["log_odds"], each["doc"]))
+    found_in = {each["doc"] for each in findings}
     labels = {*pipe.labels, *(ent.label_ for i in found_in for ent in gold[i].ents)}
-    lost_spans = sum(label in lost for label in negatives)
-    return Review(likely, gold, sorted(labels), len(findings) - len(likely), left_out, lost_spans)
+    return Review(
+        findings, gold, sorted(labels), left_out, sum(label in lost for label in negatives)
+    )
 
 
 def _check_pipeline(nlp: Language, name: str) -> None:

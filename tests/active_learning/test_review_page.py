@@ -80,7 +80,7 @@ const press = (key) => document.activeElement.dispatchEvent(
 def test_answers_of_the_page_are_merged(gold, tmp_path, script, said, expected):
     corpus, page = tmp_path / "gold.spacy", tmp_path / "driven.html"
     DocBin(docs=gold).to_disk(corpus)
-    review = Review([*findings(gold)], gold, ["LOC", "ORG", "PER"], 0, 0, 0)
+    review = Review([*findings(gold)], gold, ["LOC", "ORG", "PER"], 0, 0)
     review.write(tmp_path / "out", "jsonl", 9, [("Corpus", "gold.spacy")], "")
     html = (tmp_path / "out" / "review.html").read_text("utf-8")
     presses = "".join(f"press({key!r});" for key in script.split())
@@ -105,7 +105,7 @@ def test_answers_of_the_page_are_merged(gold, tmp_path, script, said, expected):
 
 @browser
 def test_buttons_answer_and_keys_are_letters_in_the_search(gold, tmp_path):
-    review = Review([*findings(gold)], gold, ["LOC", "ORG", "PER"], 0, 0, 0)
+    review = Review([*findings(gold)], gold, ["LOC", "ORG", "PER"], 0, 0)
     review.write(tmp_path / "out", "jsonl", 9, [], "")
     html = (tmp_path / "out" / "review.html").read_text("utf-8")
     script = """
@@ -134,7 +134,7 @@ def test_buttons_answer_and_keys_are_letters_in_the_search(gold, tmp_path):
 
 @browser
 def test_the_policy_of_the_page_allows_its_script(gold, tmp_path):
-    review = Review([*findings(gold)], gold, ["LOC", "ORG", "PER"], 0, 0, 0)
+    review = Review([*findings(gold)], gold, ["LOC", "ORG", "PER"], 0, 0)
     review.write(tmp_path / "out", "jsonl", 2, [], "")
     dom, console = visit(tmp_path / "out" / "review.html", tmp_path / "profile")
     assert console == [] and "4 found." in dom
