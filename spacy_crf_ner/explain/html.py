@@ -31,7 +31,7 @@ def trellis_page(explanation: dict[str, Any], model: str = "") -> str:
     return render(
         "trellis.html.j2",
         title="How the entities were found",
-        facts=[(name, value) for name, value in facts if value],
+        facts=facts,
         explanation=explanation,
         tokens=tokens,
         relevant=relevant,

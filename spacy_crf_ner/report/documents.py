@@ -76,7 +76,8 @@ def documents_page(results: dict[str, Any], *examples: Sequence[Example]) -> str
         docs=docs,
         left_out=len(gold) - len(docs),
         colors=colors,
-        has_confidence=results["reliability"] is not None,
+        # Lines have the number without the color.
+        has_confidence=results["reliability"] is not None and keys[0] is None,
         filters={"Kind": kinds, "Label": sorted(labels)},
     )
 

@@ -10,7 +10,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from .. import __version__
 from ..atomic import atomic_write
 from ..extras import versions
 
@@ -33,7 +32,8 @@ def made() -> str:
     """
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     now = datetime.now(UTC) if epoch is None else datetime.fromtimestamp(int(epoch), UTC)
-    return f"{now:%Y-%m-%d}, spacy-crf-ner {__version__}, spaCy {versions(['spacy'])['spacy']}"
+    found = versions(("spacy-crf-ner", "spacy"))
+    return ", ".join([f"{now:%Y-%m-%d}", *(f"{name} {number}" for name, number in found.items())])
 
 
 def render(template: str, script: str = "", **values: Any) -> str:

@@ -789,10 +789,12 @@ def test_stylesheet_text_has_sufficient_contrast() -> None:
     found = re.findall(r":root \{([^}]*)\}", STYLE)
     assert len(found) == 3  # light, dark, on paper
     (of_map,) = re.findall(r"\.map \{([^}]*)\}", STYLE)
+    dots = colors_in(found[0])  # of confidences, with white numbers, everywhere
     for block in found:
         color = colors_in(block)
         for name in ("ink", "muted", "accent", "wrong"):
             assert contrast(color[name], color["ground"]) >= 4.5, (name, block)
+        assert min(contrast(dots[end], (1.0, 1.0, 1.0)) for end in ("red", "green")) >= 4.5
         color |= colors_in(of_map)
         for name, most in (("accent", 0.4), ("wrong", 0.5), ("favored", 0.6), ("penalized", 0.6)):
             assert f"var(--{name}) calc(var(--density) * {str(most)[1:]})" in STYLE
