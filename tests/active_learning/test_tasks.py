@@ -274,7 +274,7 @@ def test_convert_accepted_gold_keeps_corpus_unchanged(tool, tmp_path):
     gold = tmp_path / "gold.spacy"
     DocBin(docs=[doc]).to_disk(gold)
     finding = {"doc": 0, "kind": "missed", "log_odds": 1.0, "gold": None, "predicted": None}
-    found = Review([{**finding, "gold_probability": None}], [doc], [], 0, 0, 0)
+    found = Review([{**finding, "gold_probability": None}], [doc], [], 0, 0)
     write_tasks(tmp_path, "tasks", found.units(), tool, ["LOC"], binary=False)
     task = json.loads((tmp_path / "tasks.jsonl").read_text())
     (tmp_path / "answers.jsonl").write_text(json.dumps({**task, "answer": "accept"}))
