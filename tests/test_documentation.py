@@ -162,7 +162,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     (folder / "packages").mkdir()
     (folder / "texts").mkdir()
     (folder / "texts" / "a.txt").write_text("Tim Cook visited Hanoi.\nNothing here.\n")
-    shutil.copytree(folder / "texts", folder / "records")
+    for name in ("records", "new-records"):
+        shutil.copytree(folder / "texts", folder / name)
     place = '{"text": "Hanoi is far.", "spans": [{"start": 0, "end": 5, "label": "GPE"}]}\n'
     for name in ("places", "nested"):
         (folder / f"{name}.jsonl").write_text(place * 10)
@@ -195,16 +196,13 @@ def own_workspace(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", named("python"))
-def test_python_block_runs(block: Block, own_workspace: Path) -> None:
+def test_python_block_runs(block: Block, own_workspace: Path, tiny_transformer: str) -> None:
     if "spark." in block.text:
         pytest.skip("needs Spark: tests/annotate/test_spark.py")
     if "annotate_on_ray" in block.text or "distributed" in block.text:
         pytest.skip("needs a cluster: tests/annotate/test_ray_engine.py, tests/training")
-    start = 'texts = ["Tim Cook visited Hanoi."]\n'
-    if "nlp = " not in block.text:
-        start += 'import spacy\nnlp = spacy.load("training/model-best")\n'
     script = own_workspace / "block.py"
-    script.write_text(start + block.text)
+    script.write_text(block.text.replace(MINILM, tiny_transformer))
     runpy.run_path(str(script))
 
 
@@ -282,6 +280,8 @@ def _make_inputs(folder: Path) -> None:
     for name in ("rules", "model"):
         shutil.copy(folder / "corpus" / "dev.spacy", folder / f"{name}.spacy")
     shutil.copy(folder / "export.jsonl", folder / "llm.jsonl")
+    new = spacy.blank("en")
+    data.convert(folder / "corpus" / "new.spacy", folder / "new_annotated.jsonl", nlp=new)
     vectors = Vocab(strings=["visited"])
     vectors.set_vector("visited", np.ones(3, dtype="f"))
     spacy.blank("en", vocab=vectors).to_disk(folder / "my_vectors")
