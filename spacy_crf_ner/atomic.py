@@ -105,6 +105,8 @@ def _remove_abandoned(folder: Path, begin: str) -> None:
 
 
 def _is_running(pid: int) -> bool:
+    if os.name == "nt":  # signal 0 would be Ctrl-C
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -21,6 +21,11 @@ PACKAGES = {
 }
 
 
+def install(extra: str) -> str:
+    """Return the command that installs an extra from a clone: the project is on no index."""
+    return f'pip install -c constraints.txt ".[{extra}]"'
+
+
 @contextmanager
 def required(extra: str) -> Iterator[None]:
     """Raise InputError, with the extra to install, if an import lacks a package of the extra."""
@@ -31,8 +36,8 @@ def required(extra: str) -> Iterator[None]:
         if package not in PACKAGES[extra]:
             raise
         raise InputError(
-            f"expected the package {package}, which the extra {extra!r} installs, got none. "
-            f'Install it: pip install "spacy-crf-ner[{extra}]".'
+            f"The package {package} is not installed. The extra {extra!r} has it; in a clone of "
+            f"the project: {install(extra)}."
         ) from error
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from spacy_crf_ner import atomic
 from spacy_crf_ner.atomic import UNFINISHED, atomic_write
 from spacy_crf_ner.input_error import InputError
 
@@ -239,3 +240,10 @@ def test_atomic_write_removes_files_of_killed_process_only(tmp_path: Path) -> No
         with atomic_write(tmp_path / "out") as second:
             second.touch()
             assert {*tmp_path.iterdir()} == {running, second, *others}
+
+
+def test_no_signal_is_sent_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, `os.kill(pid, 0)` is Ctrl-C."""
+    monkeypatch.setattr(os, "kill", lambda pid, signal: pytest.fail("a signal was sent"))
+    monkeypatch.setattr(os, "name", "nt")
+    assert atomic._is_running(os.getpid())

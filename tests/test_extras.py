@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.mark.parametrize("package", ["torch", "transformers.models"])
 def test_required_with_missing_package_of_extra_raises_value_error(package: str) -> None:
     with (
-        pytest.raises(ValueError, match=r'pip install "spacy-crf-ner\[train\]"'),
+        pytest.raises(ValueError, match=r'pip install .* "\.\[train\]"'),
         extras.required("train"),
     ):
         raise ModuleNotFoundError(name=package)
@@ -39,7 +39,7 @@ def test_require_with_any_missing_package_raises(monkeypatch: pytest.MonkeyPatch
     for package in ("filelock", "pandas", "pyarrow"):
         with monkeypatch.context() as context:
             context.setitem(sys.modules, package, None)
-            with pytest.raises(ValueError, match=f"the package {package}, .* 'annotate'"):
+            with pytest.raises(ValueError, match=f"The package {package} .* 'annotate'"):
                 extras.require("annotate")
 
 
@@ -55,16 +55,27 @@ def test_packages_match_extras_of_pyproject() -> None:
         assert packages == {named.get(name, name) for name in names}, extra
 
 
+def test_nothing_advises_to_install_the_project_from_an_index() -> None:
+    """It is on none, where others could take its name."""
+    folders = "spacy_crf_ner", "docs", "examples", ".github", ".ci"
+    files = [path for name in folders for path in (ROOT / name).rglob("*") if path.is_file()]
+    files += [*ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "project.yml"]
+    texts = {path: path.read_text("utf-8", errors="ignore") for path in files}
+    assert any("pip install -c constraints.txt" in text for text in texts.values())
+    for path, text in texts.items():
+        assert not re.search(r"pip install[^\n]*\bspacy[-_]crf[-_]ner\b", text), path
+
+
 def test_commands_without_extras_print_error_without_traceback(tmp_path: Path) -> None:
     packages = sorted({*chain.from_iterable(extras.PACKAGES.values())})
     (tmp_path / "sitecustomize.py").write_text(blocking(packages))
     for arguments, told in (
         (["convert", "nothing.txt", "out"], "nothing.txt"),
-        (["predict", "model", ".", "--output", "out"], 'pip install "spacy-crf-ner[annotate]"'),
-        (["serve", "model"], 'pip install "spacy-crf-ner[serve]"'),
+        (["predict", "model", ".", "--output", "out"], '".[annotate]"'),
+        (["serve", "model"], '".[serve]"'),
     ):
         command = [sys.executable, "-m", "spacy_crf_ner", *arguments]
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
         run = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
         assert run.returncode == 1 and told in run.stderr, run.stderr
         assert "Traceback" not in run.stderr
@@ -98,7 +109,7 @@ def test_registered_functions_that_need_torch_name_the_extra_and_others_load(
     failed = [line for line in lines if not line.startswith("loaded")]
     assert len(failed) < len(lines)
     assert all(line.startswith("InputError") for line in failed), failed
-    assert all('pip install "spacy-crf-ner[train]"' in line for line in failed), failed
+    assert all('".[train]"' in line for line in failed), failed
     modules = {line.split()[1].split(":")[0] + ":" for line in failed}
     assert modules == {*startup.WITH_TORCH}
 

@@ -27,7 +27,7 @@ def export(
     Transformer, recurrent encoder and characters run in ONNX Runtime. The exported
     pipeline has the same entities, and confidences within 1e-4 in fp32. All that predicts
     works, such as annotate, calibrate and n-best; it can no longer be trained.
-    Where it runs, only the extra `runtime` is needed.
+    Where it runs, the extra `runtime` is enough, in place of `train`.
 
     \b
     Examples:
@@ -35,6 +35,7 @@ def export(
       spacy-crf-ner export training/model-best exported --dtype int8
     """
     from ..export import export_pipeline
+    from ..extras import install
     from ..pipeline.load import load
 
     check_new_folder(target)
@@ -43,4 +44,4 @@ def export(
         nlp.to_disk(folder)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     typer.echo(f"Pipeline: {target} ({size / 1e6:.0f} MB, {dtype})")
-    typer.echo('Install where it runs: pip install "spacy-crf-ner[runtime]"')
+    typer.echo(f"Install where it runs, in a clone of the project: {install('runtime')}")

@@ -62,14 +62,15 @@ def _describe(model: str) -> None:
 
 
 def _without_torch() -> None:
-    from ..extras import versions
+    from ..extras import install, versions
 
     for name, version in versions(PACKAGES).items():
         typer.echo(f"{name:20}{version or 'not installed'}")
     typer.echo()
     _echo(
         "Exported pipelines predict on the CPU, in the dtype that they were exported with. "
-        'Training and other pipelines need the extra train: pip install "spacy-crf-ner[train]".',
+        "Training and other pipelines need the extra train, in a clone of the project: "
+        f"{install('train')}.",
         0,
     )
 

@@ -45,8 +45,8 @@ def check_available(dtype: str, device: torch.device) -> None:
         raise InputError("dtype: int8 is for CPUs, got a GPU. Choose fp16, bf16 or auto.")
     if dtype == "int8" and not has_onnx():
         raise InputError(
-            "dtype: int8 needs the packages onnx and onnxruntime. Install them: "
-            'pip install "spacy-crf-ner[int8]".'
+            "dtype: int8 needs the packages onnx and onnxruntime. Install them: pip install onnx "
+            "onnxruntime."
         )
     if dtype == "fp16" and device.type == "cpu":
         raise InputError("dtype: fp16 is for GPUs, got a CPU. Choose bf16, int8 or auto.")

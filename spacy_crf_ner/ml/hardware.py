@@ -75,7 +75,7 @@ def gpu_problems() -> list[str]:
             "driver is older: update it, or install a torch for the CUDA version that it prints."
         )
     major = (cuda or "13").split(".")[0]
-    extra = f'pip install "spacy-crf-ner[cuda{major}x]"'
+    install = f"pip install cupy-cuda{major}x"
     try:
         for module in ("cupy", "cupy.cublas", "cupyx"):  # those that thinc imports
             import_module(module)
@@ -83,13 +83,13 @@ def gpu_problems() -> list[str]:
         what = "is not installed"
         if error.name != "cupy":
             what = f"cannot be imported ({str(error).strip().splitlines()[0]})"
-        problems.append(f"CuPy {what}: {extra}.")
+        problems.append(f"CuPy {what}: {install}.")
     else:
         runtime: Any = import_module("cupy").cuda.runtime
         try:
             runtime.getDeviceCount()
         except runtime.CUDARuntimeError as error:
-            problems.append(f"CuPy finds no GPU ({error}): update the driver, or {extra}.")
+            problems.append(f"CuPy finds no GPU ({error}): update the driver, or {install}.")
     return problems
 
 
@@ -142,7 +142,7 @@ def _cpu() -> Device:
     seconds = measure_linear(*SIZES, cpu_dtypes(), torch.get_num_threads())
     auto = fastest_dtype(torch.device("cpu"), SIZES)
     times = ", ".join(f"{name} {1e6 * each:.0f}" for name, each in seconds.items())
-    int8 = 'no: pip install "spacy-crf-ner[int8]"'
+    int8 = "no: pip install onnx onnxruntime"
     if "int8" in seconds:
         gain = seconds["fp32"] / seconds["int8"]
         instructions = "" if has_int8() else ", without instructions for it"

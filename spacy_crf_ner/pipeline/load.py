@@ -35,7 +35,7 @@ def load(model: str, gpu_id: int = -1, dtype: str | None = None) -> Language:
         if "factory for 'transformer'" in str(error):
             hint = (
                 "Its component 'transformer' is of spacy-transformers: "
-                'pip install "spacy-crf-ner[spacy-transformers]". '
+                "pip install spacy-transformers. "
             )
         raise InputError(
             f"{_damaged(model)}: expected a pipeline that spaCy can load, got one that fails. "

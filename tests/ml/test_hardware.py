@@ -41,7 +41,7 @@ def test_gpu_problems_names_each_missing_part_and_fix(
 ) -> None:
     machine.missing["cupy"] = ModuleNotFoundError("No module named 'cupy'", name="cupy")
     (problem,) = hardware.gpu_problems()
-    assert problem == 'CuPy is not installed: pip install "spacy-crf-ner[cuda13x]".'
+    assert problem == "CuPy is not installed: pip install cupy-cuda13x."
     machine.missing = {"cupy.cublas": ImportError("libcublas.so.12: not found\nand more")}
     (problem,) = hardware.gpu_problems()
     assert "cannot be imported (libcublas.so.12: not found): pip install" in problem
@@ -91,7 +91,7 @@ def test_devices_lists_each_dtype_of_cpu() -> None:
          "int8: a layer of 384 x 1536 takes fp32 700, int8 500 microseconds"),
         (["avx2", "avx_vnni"], True, "yes: a layer is 1.4 times as fast as in fp32",
          "int8: a layer of 384 x 1536 takes fp32 700, int8 500 microseconds"),
-        (["avx2"], False, 'no: pip install "spacy-crf-ner[int8]"',
+        (["avx2"], False, "no: pip install onnx onnxruntime",
          "fp32: a layer of 384 x 1536 takes fp32 700 microseconds"),
     ],
 )  # fmt: skip
