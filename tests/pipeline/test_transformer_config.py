@@ -114,6 +114,6 @@ def test_loop_of_updates_learns_over_a_pretrained_transformer() -> None:
         for part in ("train", "dev")
     )
     optimizer = nlp.initialize(lambda: train)
-    for batch in minibatch(train, 16):
+    for batch in minibatch(train[:320], 16):
         nlp.update(batch, sgd=optimizer, drop=0.1)
-    assert nlp.evaluate(dev)["ents_f"] > 0.5  # with spaCy's default optimizer, 0.0
+    assert nlp.evaluate(dev)["ents_f"] > 0.4  # with spaCy's default optimizer, 0.2
