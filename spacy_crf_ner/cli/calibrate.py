@@ -11,6 +11,7 @@ from ..input_error import InputError
 from . import options
 from .console import note, plain_warnings, print_table, right, tracked
 from .gold_corpus import read_examples, warn_if_trained_on
+from .startup import leave_out_torch_if_exported
 
 SAMPLE = 1000  # documents of --texts
 
@@ -85,6 +86,7 @@ def calibrate(
       spacy-crf-ner calibrate model dev.spacy best --f-beta 1 --texts new/
       spacy-crf-ner calibrate model few.spacy best --train train.spacy --folds 5
     """
+    leave_out_torch_if_exported(model, dtype)
     from ..annotate.sample import read_sample
     from ..annotate.settings import Settings
     from ..evaluation.calibration import calibrate as fit

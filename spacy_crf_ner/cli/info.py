@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from .startup import leave_out_torch_if_exported
+
 WIDTH = 80
 PACKAGES = ("spacy-crf-ner", "spacy", "thinc", "onnxruntime", "tokenizers", "torch")
 
@@ -50,6 +52,7 @@ def info(
 
 
 def _describe(model: str) -> None:
+    leave_out_torch_if_exported(model)
     from ..pipeline.load import load
     from ..pipeline.lookup import calibrations, recognizer, recognizer_names
 

@@ -111,6 +111,7 @@ def fit(
       spacy-crf-ner promise fit model new.spacy careful --recall 0.98
       spacy-crf-ner promise fit model new.jsonl careful --ents-precision 0.9
     """
+    leave_out_torch_if_exported(model, dtype)
     from ..evaluation.fit_guarantees import fit_guarantees
     from ..evaluation.guarantees import save_fitted
     from ..evaluation.targets import Targets

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from click import UsageError
 from rich.table import Table
 
 from ..extras import check_versions
@@ -131,6 +130,7 @@ def train(
 
 
 def _read_overrides(context: typer.Context) -> dict[str, Any]:
+    from click import UsageError
     from spacy.cli._util import parse_config_overrides
 
     from ..training.config_file import did_you_mean

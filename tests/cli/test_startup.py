@@ -6,9 +6,11 @@ from importlib.metadata import EntryPoint
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from spacy_crf_ner import active_learning, data
 from spacy_crf_ner.cli import app, startup
+from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.training.init_config import PURPOSES
 
 ONNX = '[components.ner]\nfactory = "crf_ner"\n[components.ner.model]\n'
@@ -102,3 +104,22 @@ def test_convert_and_check_import_neither_torch_nor_transformers(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Tim Cook" in (tmp_path / "a.txt").read_text() and "10" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["predict M text", "explain M text", "redact M a.txt b.jsonl", "suggest M a.txt out",
+     "report M a.spacy out", "calibrate M a.spacy out", "promise fit M a.spacy out --recall 0.9",
+     "promise check M a.txt", "serve M", "info M"],
+)  # fmt: skip
+def test_commands_with_an_exported_pipeline_leave_out_torch(command, monkeypatch):
+    module = sys.modules[f"spacy_crf_ner.cli.{command.split()[0]}"]
+    given = []
+
+    def started(model, *dtype):
+        given.append(model)
+        raise InputError("started")
+
+    monkeypatch.setattr(module, "leave_out_torch_if_exported", started)
+    result = CliRunner().invoke(app, command.split())
+    assert given == ["M"] and "Error: started" in result.output
