@@ -162,8 +162,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     (folder / "packages").mkdir()
     (folder / "texts").mkdir()
     (folder / "texts" / "a.txt").write_text("Tim Cook visited Hanoi.\nNothing here.\n")
-    for name in ("records", "new-records"):
-        shutil.copytree(folder / "texts", folder / name)
+    shutil.copytree(folder / "texts", folder / "records")
+    (folder / "new-records").mkdir()
+    (folder / "new-records" / "a.txt").write_text("\n".join(doc.text for doc in docs))
     place = '{"text": "Hanoi is far.", "spans": [{"start": 0, "end": 5, "label": "GPE"}]}\n'
     for name in ("places", "nested"):
         (folder / f"{name}.jsonl").write_text(place * 10)
