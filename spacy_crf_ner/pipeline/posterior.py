@@ -104,17 +104,20 @@ class Posterior:
         flat = self._joined(spans)
         return _split(self._platt.apply(self._probabilities(flat)), spans)
 
+    def uncalibrated(self, spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
+        """Compute these probabilities without Platt scaling."""
+        return _split(self._probabilities(self._joined(spans)), spans)
+
     def outside_probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
         """Compute for each span of each doc the probability that no token of it is in an entity.
 
-        The label of a span does not matter. Platt scaling is about spans that have an entity, so it
-        calibrates the probability of the opposite.
+        The label of a span does not matter. Platt scaling, which is about entities, is left out.
         """
         flat = self._joined(spans)
         lengths = flat.ends - flat.starts
         steps = np.arange(lengths.max(initial=0))
         tags = np.where(steps < lengths[:, None], TAG_OUTSIDE, TAG_MISSING)
-        return _split(1 - self._platt.apply(1 - self._segments(flat.starts, tags)), spans)
+        return _split(self._segments(flat.starts, tags), spans)
 
     def candidates(self, thresholds: NDArray[np.float64]) -> list[list[tuple[SpanOffsets, float]]]:
         """Find all spans with at least the calibrated probability of their label, (L,), above 0.

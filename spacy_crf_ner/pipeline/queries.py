@@ -205,7 +205,9 @@ def alternatives(
 ) -> list[list[list[Alternative]]]:
     """Compute for each span of each doc what it could be: each label, or no entity at all.
 
-    The rest, up to 1, is the probability of entities with other boundaries.
+    The probability of the label of the span is its confidence. Platt scaling is about one span with
+    one label, so the others are not calibrated alone: they share what the confidence leaves, in
+    proportion to their posteriors. The rest, up to 1, is for entities with other boundaries.
 
     Args:
         docs: The docs before this component has annotated them.
@@ -228,17 +230,21 @@ def alternatives(
     for batch, posterior in _posteriors(pipe, docs, asked):
         assert isinstance(posterior, Posterior)
         labeled = [[(*span[:2], label) for span in asked[i] for label in labels] for i in batch]
-        of_labels = posterior.probabilities(labeled)
-        outside = posterior.outside_probabilities([asked[i] for i in batch])
-        for i, p, p_outside in zip(batch, of_labels, outside):
+        of_batch = [asked[i] for i in batch]
+        of_labels, outside = (
+            posterior.uncalibrated(labeled),
+            posterior.outside_probabilities(of_batch),
+        )
+        confidences = posterior.probabilities(of_batch)
+        for i, p, *of_doc in zip(batch, of_labels, outside, confidences):
             rows = np.reshape(p, (-1, len(labels))).tolist()
-            found[i] = [
-                sorted(
-                    map(Alternative, (*labels, None), (*row, out)),
-                    key=lambda each: -each.confidence,
-                )
-                for row, out in zip(rows, p_outside)
-            ]
+            for (*_, own), row, out, confidence in zip(asked[i], rows, *of_doc):
+                others = dict(zip((*labels, None), (*row, out)))
+                left = 1 - others.pop(own, 0.0)
+                share = (1 - confidence) / left if left > 0 else 0.0
+                rest = [Alternative(each, share * p) for each, p in others.items()]
+                ranked = [Alternative(own, confidence), *rest]
+                found[i].append(sorted(ranked, key=lambda each: -each.confidence))
     return found
 
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from spacy.tokens import Span
 
 from overlapping import TEXT, make_overlapping
 from spacy_crf_ner.input_error import InputError
@@ -83,6 +84,25 @@ def test_alternatives_are_sums_over_all_labelings(trained) -> None:
                     )
                 )
                 assert confidence == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("slope, intercept", [(0.9, -0.05), (1.0, 2.0), (2.0, -3.0)])
+def test_calibrated_alternatives_share_what_the_confidence_leaves(
+    trained, slope, intercept, monkeypatch
+) -> None:
+    pipe, doc = recognizer_of(trained), trained.make_doc("Tim Cook saw an Ada")
+    spans = [Span(doc, i, i + 1, label) for i in range(len(doc)) for label in pipe.labels]
+    plain = [dict(each) for each in pipe.alternatives([doc], [spans])[0]]
+    monkeypatch.setattr(pipe, "platt_slope", slope)
+    monkeypatch.setattr(pipe, "platt_intercept", intercept)
+    calibrated = [dict(each) for each in pipe.alternatives([doc], [spans])[0]]
+    confidences = pipe.span_posteriors(doc, spans)
+    for span, before, after, p in zip(spans, plain, calibrated, confidences, strict=True):
+        assert after[span.label_] == pytest.approx(p)
+        assert sum(after.values()) <= 1 + 1e-6
+        left = 1 - before.pop(span.label_)
+        for label, posterior in before.items():
+            assert after[label] == pytest.approx((1 - p) * posterior / left, abs=1e-6)
 
 
 def test_alternatives_of_overlapping_entities_raise() -> None:
