@@ -34,6 +34,7 @@ Row = dict[str, Any]  # the columns of a record, by name
 Read = tuple[int | None, Row | None, str]
 
 STDIN = "-"
+UTF16_MARKS = BOM_UTF16_LE, BOM_UTF16_BE
 MAX_LINE = 256 * 2**20  # bytes; a longer line is rejected, because lines are read into memory
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 # Rows of Parquet that are read at once, and their bytes.
@@ -112,8 +113,22 @@ def _records(
 
 def read_stream(file: BinaryIO, settings: Settings) -> Iterator[Item]:
     """Read one document per line of an open file, the standard input."""
+    start = _start(file, len(BOM_UTF8) + 1)
+    if start.startswith(UTF16_MARKS):
+        raise InputError(f"{STDIN}: expected UTF-8, got UTF-16. Convert it, as iconv does.")
+    if start == BOM_UTF8:  # and no more
+        return
     for line, row, reason in _read_lines(file, "txt", STDIN, settings.text_column):
         yield _completed(Item(line, row, reason, 0, STDIN), "txt", settings)
+
+
+def _start(file: Any, size: int) -> bytes:
+    """Return the first bytes of a stream, which are read again later."""
+    if hasattr(file, "peek"):
+        return bytes(file.peek(size)[:size])
+    start = file.read(size)
+    file.seek(0)
+    return bytes(start)
 
 
 def read_given(texts: Iterable[tuple[int, str]], settings: Settings) -> Iterator[Item]:
@@ -207,7 +222,7 @@ def _decompressed(packed: BufferedReader, compression: str) -> Any:
         from pyarrow import CompressedInputStream
 
         file = BufferedReader(CompressedInputStream(packed, "zstd"))
-    if file.peek(2)[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
+    if file.peek(2).startswith(UTF16_MARKS):
         raise ValueError("expected UTF-8, got UTF-16")
     return file
 

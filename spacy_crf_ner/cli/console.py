@@ -1,6 +1,7 @@
 """Terminal output: tables and progress bars."""
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from colorsys import hsv_to_rgb
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 MERGED = ("answers", "unchanged", "changed", "added")
+# Characters that control a terminal, but for tabs and ends of lines.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 BAR = 8  # columns of the terminal for a confidence of 1
 _is_quiet = False
 
@@ -43,9 +46,14 @@ def note(message: str) -> None:
         typer.echo(message, err=True)
 
 
+def printable(text: str) -> str:
+    """Replace the characters by which data could control the terminal."""
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 def print_error(message: str) -> None:
     """Print an error on stderr, in one line however long it is."""
-    error = Text.assemble(("Error:", "bold red"), f" {message}")
+    error = Text.assemble(("Error:", "bold red"), f" {printable(message)}")
     Console(stderr=True, soft_wrap=True).print(error)
 
 

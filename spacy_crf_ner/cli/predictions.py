@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from .console import BAR, bar, confidence_color, note, print_table, table_console
+from .console import BAR, bar, confidence_color, note, print_table, printable, table_console
 
 if TYPE_CHECKING:
     from ..annotate import Settings
@@ -22,7 +22,7 @@ PRINTED_TOGETHER = 256  # documents
 OTHER_COLUMNS = BAR + 26  # confidence, decision and spaces; the text has half of what is left
 MOST_LINES = 10  # of a text, if its entities take no more
 SHOWN = 0.01  # lowest confidence of an alternative in the table
-CONTROL = re.compile("[\x1b\x80-\x9f]")  # rich removes others
+C1 = re.compile("[\x7f-\x9f]")  # which JSON does not escape, and terminals obey
 NOTHING = "nothing"  # in place of the label that a span without an entity lacks
 
 
@@ -72,11 +72,12 @@ def print_predictions(
             documents, failed = documents + report.documents, failed + len(report.errors)
             for item in shard.items:
                 if item.reason:
-                    typer.echo(f"{item.place}: {item.reason}", err=True)
+                    typer.echo(printable(f"{item.place}: {item.reason}"), err=True)
 
     if as_json or not table_console().is_terminal:
         for row in annotated():
-            typer.echo(json_line(row), nl=False)
+            line = C1.sub(lambda each: f"\\u{ord(each[0]):04x}", json_line(row).decode())
+            typer.echo(line, nl=False)
     else:
         _print_tables(((row[settings.text_column], row["entities"]) for row in annotated()), accept)
     for line in calibrations(nlp):
@@ -94,7 +95,7 @@ def _print_tables(documents: Iterator[Document], accept: float) -> None:
     entities = accepted = 0
     while some := [*islice(documents, PRINTED_TOGETHER)]:
         # Texts cannot control the terminal.
-        shown = [(CONTROL.sub("\N{REPLACEMENT CHARACTER}", text), found) for text, found in some]
+        shown = [(printable(text), found) for text, found in some]
         print_table(_entity_table(shown, accept, console))
         confidences = [each["confidence"] for _, found in some for each in found]
         entities += len(confidences)

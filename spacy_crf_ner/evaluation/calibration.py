@@ -89,12 +89,13 @@ def calibrate(
     docs = None if docs is None or f_beta is None else [*docs]
     with restored_on_error(pipe), computed_once(pipe):
         fitted = _fit(pipe, read, more, f_beta, docs)
-    used = [*(eg.text for eg in read), *(doc.text for doc in docs or ())]
-    pipe.seen_texts.remember("dev", used)
+    used = [eg.text for egs in (read, *(each.examples for each in more)) for eg in egs]
+    pipe.seen_texts.remember("dev", [*used, *(doc.text for doc in docs or ())])
     if promised := [kind for kind in SETTINGS_OF if kind in pipe.cfg["guarantees"]]:
         warnings.warn(
             f"[{name}] The promises of {', '.join(promised)} were for another calibration and are "
-            "dropped. Promise again, on other documents: spacy-crf-ner promise fit.",
+            "dropped. Promise again, on other documents: spacy-crf-ner promise fit."
+            f"{_threshold_that_stays(pipe) if 'precision' in promised else ''}",
             stacklevel=2,
         )
     pipe.cfg["guarantees"] = {}
@@ -140,6 +141,15 @@ def _pooled(pipe: "CRFEntityRecognizer", scored: Iterable[Scored]) -> list[Examp
             computed.add([eg.predicted for eg in batch.examples], batch.potentials)
             found += annotated(pipe, batch.examples)
     return found
+
+
+def _threshold_that_stays(pipe: "CRFEntityRecognizer") -> str:
+    if not pipe.threshold:
+        return ""
+    return (
+        f" The threshold of the promised precision, {pipe.threshold:g}, still drops entities: set "
+        "the setting threshold to 0 to get them back."
+    )
 
 
 def _fit(

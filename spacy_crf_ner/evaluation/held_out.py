@@ -58,7 +58,7 @@ def seen_in_training(nlp: Language, examples: Iterable[Example]) -> int:
 
 def _left_out(examples: Sequence[Example], part_of: Sequence[str | None], count_dev: bool) -> str:
     seen = [i for i, part in enumerate(part_of) if part is not None]
-    numbers = ", ".join(map(str, seen[:SHOWN])) + (", ..." if seen[SHOWN:] else "")
+    numbers = ", ".join(str(i + 1) for i in seen[:SHOWN]) + (", ..." if seen[SHOWN:] else "")
     train = part_of.count("train")
     dev = f", and {len(seen) - train} in the evaluations or the calibration that followed"
     return (

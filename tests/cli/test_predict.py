@@ -420,3 +420,30 @@ def test_reader_that_ends_early_sees_no_traceback(env: dict[str, str], trained: 
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 1
+
+
+def test_stdin_in_utf_16_is_refused_and_a_mark_alone_is_no_document(trained: Language) -> None:
+    model = Path("model")
+    trained.to_disk(model)
+    for encoding in ("utf-16-le", "utf-16-be"):
+        content = "\ufeffTim Cook\nHanoi\n".encode(encoding)
+        result = runner.invoke(app, ["predict", str(model), "-"], input=content)
+        assert result.exit_code == 1 and "-: expected UTF-8, got UTF-16." in result.stderr
+        assert result.stdout == ""
+    result = runner.invoke(app, ["predict", str(model), "-"], input=b"\xef\xbb\xbf")
+    assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_data_cannot_control_the_terminal(trained: Language, tmp_path: Path) -> None:
+    odd = "Tim\x9b31m Cook\x7f\x1b]0;title\x07 visited \x0eHanoi"
+    source = tmp_path / "odd.jsonl"
+    records = [{"text": odd}, {"\x1b]0;title\x07": "x"}]
+    source.write_text("\n".join(json.dumps(each) for each in records))
+    table = predict(trained, str(source), **TERMINAL)
+    lines = predict(trained, str(source), "--json", **TERMINAL)
+    missing = tmp_path / "with\x1b[31m.jsonl"
+    error = predict(trained, str(missing), **TERMINAL)
+    for result in (table, lines, error):
+        own = re.sub(r"\x1b\[[\d;]*m", "", result.output)  # the colors of the program
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", own), repr(own)
+    assert json.loads(lines.stdout.splitlines()[0])["text"] == odd

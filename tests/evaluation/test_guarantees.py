@@ -565,7 +565,7 @@ def test_promise_fit_command_leaves_out_documents_of_train(model: Path, tmp_path
     result = run([("Bonn  came\n7", [(0, 4, "LOC")]), *sentences[18:]])
     assert result.exit_code == 0, result.output
     assert "3 of 20 documents are left out" in result.stderr
-    assert "(document 7, 18, 19; the first is 'Bonn came 7'). 17 are left." in result.stderr
+    assert "(document 8, 19, 20; the first is 'Bonn came 7'). 17 are left." in result.stderr
 
 
 def ruled(nlp: Language, label: str = "PER", word: str = "Anna", **config: Any) -> Language:

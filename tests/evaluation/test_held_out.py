@@ -60,7 +60,7 @@ def test_guarantee_leaves_out_documents_of_train_and_dev(nlp: Language) -> None:
     examples = [*written(nlp, "train", 15), *written(nlp, "new", 40), *written(nlp, "dev", 10)]
     message = (
         r"25 of 65 documents are left out, .*: 15 in training, and 10 in the evaluations or the "
-        r"calibration that followed \(document 0, 1, 2, 3, 4, ...; the first is 'Bonn came to the "
+        r"calibration that followed \(document 1, 2, 3, 4, 5, ...; the first is 'Bonn came to the "
         r"train number 0\..*40 are left\."
     )
     with pytest.warns(UserWarning, match=message):
