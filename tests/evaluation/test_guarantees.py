@@ -190,6 +190,16 @@ def test_found_entities_have_the_guaranteed_precision(nlp: Language) -> None:
         guarantees(nlp)
 
 
+def test_calibrate_says_that_the_threshold_of_a_dropped_promise_stays(nlp: Language) -> None:
+    fit_guarantees(nlp, "crf_ner", drawn(nlp, 300, 3), Targets(precision=0.75))
+    threshold = nlp.get_pipe("crf_ner").threshold
+    assert threshold > 0
+    stays = f"threshold of the promised precision, {threshold:g}, still drops entities"
+    with pytest.warns(UserWarning, match=stays):
+        calibrate(nlp, drawn(nlp, 20, 12))
+    assert nlp.get_pipe("crf_ner").threshold == threshold
+
+
 @pytest.mark.slow
 def test_guarantee_precision_with_max_expected_f_decodes_at_each_threshold() -> None:
     """With max_expected_f, a dropped entity makes room for another one, with a lower

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import fit_guarantees as fitting
+from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.held_out import new_examples, seen_in_training
@@ -73,6 +74,16 @@ def test_guarantee_leaves_out_documents_of_train_and_dev(nlp: Language) -> None:
     found = guarantees(nlp)["recall"]
     assert found["documents"] == 50
     assert (found["compared_with"], found["counts_dev"]) == (["train"], True)
+
+
+def test_promise_leaves_out_documents_that_folds_were_calibrated_on(nlp: Language) -> None:
+    given, held = written(nlp, "given", 5), written(nlp, "held", 5)
+    calibrate(nlp, given, folds=[(nlp, held)])
+    with pytest.warns(UserWarning, match=r"10 of 30 documents are left out"):
+        new, _ = new_examples(
+            nlp, "crf_ner", [*given, *held, *written(nlp, "new", 20)], Targets(recall=0.5)
+        )
+    assert {eg.text for eg in new} == {eg.text for eg in written(nlp, "new", 20)}
 
 
 def test_guarantee_leaves_out_documents_whose_evaluation_chose_the_saved_weights() -> None:
