@@ -8,7 +8,7 @@ from typer.main import get_command
 from spacy_crf_ner.cli import app
 
 MARKER = "<!-- commands -->"
-NAME = re.compile(r"<code>([^<\s]{1,36})</code>")
+NAME = re.compile(r"<code>([^<\n]{1,24}|[^<\s]{1,36})</code>")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

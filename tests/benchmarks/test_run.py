@@ -21,7 +21,7 @@ def commands() -> list[str]:
     """The commands of the documentation, without their `python benchmarks/`."""
     found = []
     for page in PAGES:
-        text = page.read_text("utf-8").replace("\n", " ")
+        text = re.sub(r" *\\\n *", " ", page.read_text("utf-8")).replace("\n", " ")
         found += re.findall(
             r"python\s+benchmarks/((?:run|gpu)\.py[^`\"]*?)(?=`|\"|python | {3})", text
         )
