@@ -75,12 +75,7 @@ def review_page(
     listed = _error_list(own, sorted({each["kind"] for each in own[:MAX_ERRORS]}))
     listed["unlisted"] += len(findings) - len(own)
     for each in listed["errors"]:
-        each["change"] = {
-            "doc": each["doc"],
-            "start": each["offset"],
-            "end": each["offset"] + len(each["text"]),
-            "predicted": [each["predicted"]] if each["predicted"] else [],
-        }
+        each["change"] = {key: each[key] for key in ("doc", "gold", "predicted")}
     return render(
         "review.html.j2",
         "review.js",

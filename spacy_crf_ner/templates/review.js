@@ -19,17 +19,23 @@ function answer(article, value) {
   unsaved = given.size > 0;
 }
 
-// The documents with an answer: gold, with each accepted prediction in place of what it overlaps.
+// Whether an entity equals, or overlaps, another one, which may be null.
+const equal = (a, b) => b && a.start === b.start && a.end === b.end && a.label === b.label;
+const overlap = (a, b) => b && a.start < b.end && b.start < a.end;
+
+// The documents with an answer: gold, without the gold entity of each accepted finding, and with
+// its prediction in place of what that overlaps.
 // Offsets are those of Python, which JavaScript's are not: they are only compared.
 function records() {
   const found = new Map();
   for (const article of articles.filter((each) => given.has(each))) {
-    const { doc, start, end, predicted } = JSON.parse(article.dataset.finding);
+    const { doc, gold, predicted } = JSON.parse(article.dataset.finding);
     const record = found.get(doc) ?? { ...tasks[doc], answer: "accept" };
     found.set(doc, record);
     if (given.get(article) === "accept") {
-      const kept = record.spans.filter((span) => span.end <= start || end <= span.start);
-      record.spans = [...kept, ...predicted].sort((a, b) => a.start - b.start);
+      const kept = record.spans.filter((span) => !equal(span, gold) && !overlap(span, predicted));
+      if (predicted) kept.push(predicted);
+      record.spans = kept.sort((a, b) => a.start - b.start);
     }
   }
   return [...found.values()];

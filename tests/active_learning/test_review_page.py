@@ -27,13 +27,13 @@ def gold():
     return docs
 
 
-def findings(docs):
+def findings(docs, gold=GOLD, predicted=PREDICTED):
     """One for each pair of gold and predicted entities, the first document first."""
     for i, doc in enumerate(docs):
-        for number in range(max(len(GOLD[i]), len(PREDICTED[i]))):
+        for number in range(max(len(gold[i]), len(predicted[i]))):
             spans = {
                 side: Span(doc, *of[i][number]) if number < len(of[i]) else None
-                for side, of in (("gold", GOLD), ("predicted", PREDICTED))
+                for side, of in (("gold", gold), ("predicted", predicted))
             }
             ents = {
                 side: span and {
@@ -63,24 +63,11 @@ const press = (key) => document.activeElement.dispatchEvent(
 """
 
 
-@browser
-@pytest.mark.parametrize(
-    "script, said, expected",
-    [
-        # The keys: accept, reject, accept what overlaps, accept that there is nothing.
-        ("a r ArrowDown a a", "4 of 6 answered: 3 accepted, 1 rejected.", [
-            [(1, 2, "PER"), (4, 5, "ORG")], [(0, 1, "LOC"), (4, 5, "PER")], [], []]),
-        # The second "a" of a finding takes the first one back.
-        ("a ArrowUp a ArrowDown ArrowDown ArrowUp a", "1 of 6 answered: 1 accepted, 0 rejected.", [
-            GOLD[0], [(0, 1, "PER"), (3, 5, "ORG")], GOLD[2], []]),
-        ("ArrowRight ArrowRight ArrowRight ArrowRight ArrowRight a", "1 of 6", [
-            *GOLD[:3], [(0, 1, "LOC")]]),
-    ],
-)  # fmt: skip
-def test_answers_of_the_page_are_merged(gold, tmp_path, script, said, expected):
+def merged(docs, found, script, said, tmp_path):
+    """The gold documents after the keys of a script answered the findings."""
     corpus, page = tmp_path / "gold.spacy", tmp_path / "driven.html"
-    DocBin(docs=gold).to_disk(corpus)
-    review = Review([*findings(gold)], gold, ["LOC", "ORG", "PER"], 0, 0)
+    DocBin(docs=docs).to_disk(corpus)
+    review = Review([*found], docs, ["LOC", "ORG", "PER"], 0, 0)
     review.write(tmp_path / "out", "jsonl", 9, [("Corpus", "gold.spacy")], "")
     html = (tmp_path / "out" / "review.html").read_text("utf-8")
     presses = "".join(f"press({key!r});" for key in script.split())
@@ -96,11 +83,45 @@ def test_answers_of_the_page_are_merged(gold, tmp_path, script, said, expected):
     paths = [str(tmp_path / each) if "." in each else each for each in arguments]
     result = CliRunner().invoke(app, paths)
     assert result.exit_code == 0, result.output
-    found = [*DocBin().from_disk(tmp_path / "new.spacy").get_docs(spacy.blank("en").vocab)]
-    ents = [[(ent.start, ent.end, ent.label_) for ent in doc.ents] for doc in found]
-    assert ents == expected
+    return [*DocBin().from_disk(tmp_path / "new.spacy").get_docs(spacy.blank("en").vocab)]
+
+
+def ents(docs):
+    return [[(ent.start, ent.end, ent.label_) for ent in doc.ents] for doc in docs]
+
+
+@browser
+@pytest.mark.parametrize(
+    "script, said, expected",
+    [
+        # The keys: accept, reject, accept what overlaps, accept that there is nothing.
+        ("a r ArrowDown a a", "4 of 6 answered: 3 accepted, 1 rejected.", [
+            [(1, 2, "PER"), (4, 5, "ORG")], [(0, 1, "LOC"), (4, 5, "PER")], [], []]),
+        # The second "a" of a finding takes the first one back.
+        ("a ArrowUp a ArrowDown ArrowDown ArrowUp a", "1 of 6 answered: 1 accepted, 0 rejected.", [
+            GOLD[0], [(0, 1, "PER"), (3, 5, "ORG")], GOLD[2], []]),
+        ("ArrowRight ArrowRight ArrowRight ArrowRight ArrowRight a", "1 of 6", [
+            *GOLD[:3], [(0, 1, "LOC")]]),
+    ],
+)  # fmt: skip
+def test_answers_of_the_page_are_merged(gold, tmp_path, script, said, expected):
+    found = merged(gold, findings(gold), script, said, tmp_path)
+    assert ents(found) == expected
     assert [doc.text for doc in found] == [doc.text for doc in gold]
     assert [token.ent_iob for token in found[0]][2:4] == [0, 0]  # still unknown
+
+
+@browser
+@pytest.mark.parametrize("first", ["wrong boundary", "spurious"])
+def test_accepted_findings_in_one_gold_entity_are_all_kept(tmp_path, first):
+    doc = Doc(spacy.blank("en").vocab, ["Berlin", "near", "Ulm"])
+    doc.set_ents([Span(doc, 0, 3, "LOC")], default="outside")
+    predicted = [(0, 1, "LOC"), (2, 3, "LOC")]
+    found = [*findings([doc], [[(0, 3, "LOC")]], [predicted])]
+    if first == "spurious":
+        found.reverse()
+    docs = merged([doc], found, "a a", "2 of 2 answered: 2 accepted", tmp_path)
+    assert ents(docs) == [predicted]
 
 
 @browser

@@ -690,10 +690,9 @@ def test_review_page_has_documents_of_findings_as_data() -> None:
     (data,) = re.findall('<script type="application/json" id="tasks">(.*?)</script>', html)
     assert json.loads(data) == {"3": TASK, "4": TASK}
     changes = [json.loads(each["data-finding"]) for each in Page(html).all("article")]
-    predicted = ERRORS[0]["predicted"]
     assert changes == [
-        {"doc": 3, "start": 13, "end": 19, "predicted": [predicted]},
-        {"doc": 4, "start": 24, "end": 29, "predicted": []},
+        {"doc": 3, "gold": ERRORS[0]["gold"], "predicted": ERRORS[0]["predicted"]},
+        {"doc": 4, "gold": ERRORS[3]["gold"], "predicted": None},
     ]
 
 
