@@ -5,15 +5,17 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from spacy.language import Language
+from spacy.tokens import Doc
 
 from . import __version__
 from .annotate.entities import group_entities, join_groups, overlapping_keys
 from .extras import versions
+from .pipeline.given_text import CHANGED, changes_text
 from .pipeline.lookup import entity_labels, recognizer, recognizer_names
 
 MAX_BATCH = 64  # texts
@@ -113,20 +115,31 @@ class _Batches:
             try:
                 found = await asyncio.to_thread(self._predict, [text for text, _ in batch])
                 for (_, future), entities in zip(batch, found, strict=True):
-                    if not future.done():  # the client may have gone
+                    if future.done():  # the client may have gone
+                        continue
+                    if entities is None:
+                        reason = {"loc": ["body"], "msg": f"This text is refused: {CHANGED}."}
+                        future.set_exception(HTTPException(422, [reason]))
+                    else:
                         future.set_result(entities)
             except Exception as error:
                 for _, future in batch:
                     if not future.done():
                         future.set_exception(error)
 
-    def _predict(self, texts: Sequence[str]) -> list[list[Entity]]:
-        """Find the entities of each text. The vocab keeps no words, or memory would grow."""
+    def _predict(self, texts: Sequence[str]) -> list[list[Entity] | None]:
+        """Find the entities of each text; None for a text that the tokenizer changes.
+
+        The vocab keeps no words, or memory would grow.
+        """
         with self._nlp.memory_zone():
             return [
-                [
-                    Entity(text=doc.text[each.start : each.end], **each._asdict())
-                    for each in join_groups(group_entities(doc, self._keys))
-                ]
-                for doc in self._nlp.pipe(texts)
+                None if changes_text(doc, text) else self._entities(doc)
+                for text, doc in zip(texts, self._nlp.pipe(texts), strict=True)
             ]
+
+    def _entities(self, doc: Doc) -> list[Entity]:
+        return [
+            Entity(text=doc.text[each.start : each.end], **each._asdict())
+            for each in join_groups(group_entities(doc, self._keys))
+        ]

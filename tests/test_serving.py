@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import spacy
 from spacy.language import Language
+from spacy.tokens import Doc
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -93,6 +94,23 @@ def test_server_returns_errors_and_continues_after_failed_requests(
     headers = {"Content-Type": "application/json"}
     half = client.post("/entities", content=of_emoji, headers=headers)
     assert half.status_code == 422 and "unicode" in half.text
+
+
+def test_server_refuses_only_texts_that_the_tokenizer_changes(nlp: Language) -> None:
+    nlp.tokenizer = lambda text: Doc(nlp.vocab, text.split())
+    texts = ["Hanoi"] * 3 + ["visited   Hanoi"] + ["Hanoi"] * 3
+    with (
+        testclient.TestClient(serving.make_app(nlp)) as client,
+        ThreadPoolExecutor(len(texts)) as threads,
+    ):
+        answers = [*threads.map(lambda t: client.post("/entities", json={"text": t}), texts)]
+        together = client.post("/batch", json=texts)
+    assert [each.status_code for each in answers] == [200] * 3 + [422] + [200] * 3
+    for refused in (answers[3], together):
+        assert refused.status_code == 422
+        (reason,) = refused.json()["detail"]
+        assert "the tokenizer changes the text" in reason["msg"]
+    assert offsets(answers[0].json()) == expected(nlp, "Hanoi")
 
 
 def test_server_keeps_vocab_size_after_requests(
