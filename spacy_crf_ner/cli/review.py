@@ -1,5 +1,6 @@
 """The command `review`."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -97,6 +98,7 @@ def review(
     for path in sorted(output.iterdir()):
         typer.echo(path)
     note(
-        f"Next: open {output / 'review.html'} in a browser, download the answers, and run "
-        f"spacy-crf-ner merge answers.jsonl reviewed.spacy --into {corpus}"
+        f"Next: open {shlex.quote(str(output / 'review.html'))} in a browser, download the "
+        "answers, and run spacy-crf-ner merge answers.jsonl reviewed.spacy --into "
+        f"{shlex.quote(str(corpus))}"
     )

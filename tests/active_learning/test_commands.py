@@ -35,7 +35,8 @@ def pipeline(trained, tmp_path):
 
 @pytest.mark.parametrize("tool, suffix", [("prodigy", "jsonl"), ("label-studio", "json")])
 def test_review_writes_page_findings_and_tasks(pipeline, corpus, tmp_path, tool, suffix):
-    out = tmp_path / "out"
+    out = tmp_path / "o ut"
+    corpus = corpus.rename(tmp_path / "r v.spacy")
     docs = [*DocBin().from_disk(corpus).get_docs(spacy.blank("en").vocab)]
     DocBin(docs=docs * 3).to_disk(corpus)
     result = run("review", pipeline, corpus, out, "--folds", 0, "--tool", tool, "--n", 2)
@@ -51,8 +52,8 @@ def test_review_writes_page_findings_and_tasks(pipeline, corpus, tmp_path, tool,
     assert 0 < page.count("<article") == len([f for f in findings if f["doc"] < 2]) < len(findings)
     assert f"{len(findings) // 3} more are in findings.jsonl" in page
     assert "log odds" in page and min(each["log_odds"] for each in findings) > 0
-    command = f"spacy-crf-ner merge answers.jsonl reviewed.spacy --into {corpus}"
-    assert command in result.output
+    command = f"spacy-crf-ner merge answers.jsonl reviewed.spacy --into '{corpus}'"
+    assert command in result.output and f"open '{out / 'review.html'}' in" in result.output
 
 
 def test_review_label_studio_interface_has_gold_labels(pipeline, corpus, tmp_path):
