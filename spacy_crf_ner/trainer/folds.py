@@ -6,10 +6,11 @@ from typing import Any
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Corpus, Example
-from spacy.util import load_model_from_config
+from spacy.util import get_sourced_components, load_model_from_config
 from thinc.api import Config
 
 from ..evaluation.calibration import calibrate_on_folds
+from ..input_error import InputError
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer
 from ..training.config_file import given_labels
@@ -26,8 +27,14 @@ def train_with_folds(
     """Train a pipeline without each fold, and one on all docs; calibrate it on the folds.
 
     Returns the pipeline, whose scores are those of the folds, and how reliable the confidences are
-    "before" and "after" the calibration. Raises InputError as `train_held_out`.
+    "before" and "after" the calibration. Raises InputError as `train_held_out`, and for a sourced
+    component.
     """
+    if sourced := [*get_sourced_components(config)]:
+        raise InputError(
+            f"folds: expected components with a factory, got {sourced} with a source, whose "
+            "weights would be lost. Train without folds, or load weights in [initialize] instead."
+        )
     nlp = load_model_from_config(config, auto_fill=True)
     pipe = recognizer(nlp)
     found = {ent.label_ for doc in docs for ent in gold_entities(doc, pipe.entities_key)}

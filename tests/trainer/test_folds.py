@@ -18,6 +18,7 @@ from pipelines import train as fit
 from spacy_crf_ner.docbin import DOCUMENT, META
 from spacy_crf_ner.evaluation.calibration import calibrate_on_folds, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
+from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.lookup import recognizer
 from spacy_crf_ner.pipeline.seen_texts import hashes_of
 from spacy_crf_ner.pipeline.settings import CALIBRATION
@@ -162,3 +163,14 @@ def test_all_pipelines_have_the_labels_of_all_docs(
     docs: list[Doc] = [eg.reference for eg in make_examples(spacy.blank("en"), ALL)]
     train_with_folds(made, docs, 2, -1, len)
     assert seen == [tuple(expected)]
+
+
+def test_sourced_component_raises() -> None:
+    """Each fold is a training from new weights."""
+    made = config()
+    made["components"]["ner"] = {"source": "trained/model-best"}
+    docs: list[Doc] = [eg.reference for eg in make_examples(spacy.blank("en"), ALL)]
+    with pytest.raises(
+        InputError, match=r"got \['ner'\] with a source, whose weights would be lost"
+    ):
+        train_with_folds(made, docs, 2, -1, len)
