@@ -97,8 +97,9 @@ def train(
       spacy-crf-ner train few.jsonl training --config cnn --folds 5
       torchrun --nproc-per-node 4 -m spacy_crf_ner train corpus training
     """
-    if corpus.startswith("--"):
-        raise InputError(f"{corpus} is in place of CORPUS. Write CORPUS and OUTPUT first.")
+    for name, value in (("CORPUS", corpus), ("OUTPUT", str(output))):
+        if value.startswith("--"):
+            raise InputError(f"{value} is in place of {name}. Write CORPUS and OUTPUT first.")
     overrides = _read_overrides(context)
     check_versions("train")
     from spacy.util import import_file

@@ -251,6 +251,12 @@ def test_options_before_the_corpus_print_one_line(folder: Path) -> None:
     assert "--training.dropout is in place of CORPUS. Write CORPUS and OUTPUT first." in error
 
 
+def test_option_in_place_of_the_output_prints_one_line(folder: Path, untrained: None) -> None:
+    error = one_error("corpus", "--training.dropout=0.2", "--config", "cnn")
+    assert "--training.dropout=0.2 is in place of OUTPUT. Write CORPUS and OUTPUT first." in error
+    assert not [*folder.glob("--*")]
+
+
 @pytest.mark.parametrize("part", ["train", "dev"])
 def test_part_without_entities_or_docs_prints_one_line(
     part: str, folder: Path, untrained: None
