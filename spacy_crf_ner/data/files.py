@@ -62,18 +62,18 @@ def find_files(sources: Sequence[Path], as_one: bool = False) -> tuple[Files, li
     return {name: parts[name] for name in PARTS if name in parts}, ignored
 
 
-def find_parts(corpus: Path) -> dict[str, Path]:
-    """Find the files of train and dev in a folder, and of test: .spacy files before others.
+def find_parts(corpus: Path, needed: Sequence[str] = ("train", "dev")) -> dict[str, Path]:
+    """Find the files of train, dev and test in a folder: .spacy files before others.
 
-    Returns nothing for a corpus without train or dev, or with several files for one of them.
+    Returns nothing for a corpus without the parts that are needed, or with several files for one.
     """
     found = {part: corpus / f"{part}{SUFFIX}" for part in SPLITS}
     found = {part: path for part, path in found.items() if path.exists()}
-    if corpus.is_dir() and not found.keys() >= {"train", "dev"}:
+    if corpus.is_dir() and not found.keys() >= {*needed}:
         with suppress(CorpusError):  # of a folder with other files
             files, _ = find_files([corpus])
             found = {part: paths[0] for part, paths in files.items() if len(paths) == 1}
-    return found if found.keys() >= {"train", "dev"} else {}
+    return found if found.keys() >= {*needed} else {}
 
 
 def _is_folder(path: Path) -> bool:

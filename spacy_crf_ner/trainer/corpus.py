@@ -79,14 +79,17 @@ def convert_corpus(corpus: Path, folder: Path, lang: str, key: str | None, folds
 def write_part(given: Given, part: str, folder: Path, lang: str, key: str | None) -> Path:
     """Write docs, or what they are made of, to a .spacy file; return the path if they are in one.
 
+    Of a folder with this part, no other is read.
+
     Raises InputError for what is no doc, example, or pair of a text and spans, and for entities
     that are not of whole tokens.
     """
     nlp, log, path = blank_pipeline(lang), ConversionLog(spans_key=key), folder / f"{part}{SUFFIX}"
     if isinstance(given, str | Path):
-        if Path(given).suffix == SUFFIX:
-            return Path(given)
-        _, docs = read_gold(Path(given), nlp, log)
+        source = find_parts(Path(given), [part]).get(part, Path(given))
+        if source.suffix == SUFFIX:
+            return source
+        _, docs = read_gold(source, nlp, log)
     else:
         docs = _make_docs(given, part, nlp, log)
     DocBin(docs=docs, store_user_data=True).to_disk(path)

@@ -80,7 +80,8 @@ def train(
 
     Args:
         train: Docs with entities, examples, or pairs (text, [(start, end, label)]) with offsets of
-            characters; or the path of a corpus in any format of `convert`.
+            characters; or the path of a corpus in any format of `convert`. If dev is given, only
+            the part train of a folder is read, if it has one.
         dev: The same, to choose the best pipeline and to calibrate it. None if `train` is the path
             of a corpus that has a part for it, or is to be split; or for folds.
         output: Folder for model-best, model-last and the state to resume from; replaces earlier

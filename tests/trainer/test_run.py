@@ -10,11 +10,13 @@ import srsly
 from spacy.language import Language
 from spacy.training import Corpus
 from spacy.util import load_config
+from spacy.vocab import Vocab
 from thinc.api import Config
 
 import spacy_crf_ner
 from helpers import LEARNED
 from pipelines import ents, make_examples
+from spacy_crf_ner.docbin import read_docbin
 from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.calibration import forget_calibration
@@ -24,6 +26,7 @@ from spacy_crf_ner.pipeline.training_steps import training_steps
 from spacy_crf_ner.pipeline.transformer_config import MINILM, bundled_config
 from spacy_crf_ner.trainer import run
 from spacy_crf_ner.trainer.config import Options, make_config
+from spacy_crf_ner.trainer.corpus import write_part
 from trainer.conftest import DEV, SMALL
 
 ENTITIES = sum(len(spans) for _, spans in DEV)
@@ -80,6 +83,23 @@ def test_docs_examples_pairs_and_files_are_the_same_corpus(corpus: Path, tmp_pat
     for nlp in others:
         assert recognizer(nlp).model.to_bytes() == recognizer(first).model.to_bytes()
         assert nlp.meta["performance"] == first.meta["performance"]
+
+
+def test_of_a_folder_with_parts_one_part_is_read(
+    corpus: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """If dev is given too, dev and test in the folder of train are not trained on."""
+    for part, sentences in (("train", LEARNED), ("dev", DEV), ("test", DEV)):
+        records = [{"text": text, "spans": spans} for text, spans in sentences]
+        srsly.write_jsonl(tmp_path / f"{part}.jsonl", records)
+    expected = {"train": [text for text, _ in LEARNED], "dev": [text for text, _ in DEV]}
+    for folder in (corpus, tmp_path):
+        for part, texts in expected.items():
+            path = write_part(folder, part, tmp_path_factory.mktemp("out"), "en", None)
+            assert [doc.text for doc in read_docbin(path, Vocab())[1]] == texts
+    (tmp_path / "dev.jsonl").unlink()
+    path = write_part(tmp_path, "train", tmp_path_factory.mktemp("out"), "en", None)
+    assert [doc.text for doc in read_docbin(path, Vocab())[1]] == expected["train"]
 
 
 @pytest.mark.parametrize(
