@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from spacy.language import DEFAULT_CONFIG, Language
-from spacy.util import dict_to_dot, dot_to_object, load_config, registry
+from spacy.util import dict_to_dot, dot_to_object, load_config, registry, set_dot_to_object
 from thinc.api import Config, ConfigValidationError
 
 from ..input_error import InputError
@@ -63,7 +63,10 @@ def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
         if not is_section or (section in UNCHECKED and setting not in {**block, **default}):
             hint = did_you_mean(name, dict_to_dot(config))
             raise InputError(f"There is no setting {name} in the config.{hint}")
-    return Config().from_str(config.to_str(), interpolate=False, overrides=dict(overrides))
+    changed = config.copy()
+    for name, value in overrides.items():
+        set_dot_to_object(changed, name, value)
+    return changed
 
 
 def set_corpora(config: Config, paths: Mapping[str, Path]) -> None:
@@ -78,11 +81,10 @@ def set_corpora(config: Config, paths: Mapping[str, Path]) -> None:
                 f"[{name}] expected a reader with a path, such as spacy.Corpus.v1, got "
                 f"{block.get('@readers')}. Use a config with such a reader."
             )
-        text = str(path).replace("$", "$$")  # no variable
         if block["path"] != f"${{paths.{part}}}":
-            block["path"] = text
+            block["path"] = str(path)
         if part in config.get("paths", {}):
-            config["paths"][part] = text
+            config["paths"][part] = str(path)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """`spacy_crf_ner.train`: what is trained on which corpus, with which settings, and calibrated."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from spacy_crf_ner.pipeline.transformer_config import MINILM, bundled_config
 from spacy_crf_ner.trainer import run
 from spacy_crf_ner.trainer.config import Options, make_config
 from spacy_crf_ner.trainer.corpus import write_part
+from spacy_crf_ner.training.init_config import fit_to_corpus, init_config
 from trainer.conftest import DEV, SMALL
 
 ENTITIES = sum(len(spans) for _, spans in DEV)
@@ -184,6 +186,26 @@ def test_override_wins_over_what_is_computed(corpus: Path, trained_with: Any) ->
     training = trained_with(corpus, steps=40, overrides=overrides)["training"]
     assert training["eval_frequency"] == 7
     assert training["optimizer"]["learn_rate"]["warmup_steps"] == 3
+
+
+def test_dollar_in_a_path_or_an_override_is_no_variable(
+    corpus: Path, tmp_path: Path, trained_with: Any
+) -> None:
+    folder = shutil.copytree(corpus, tmp_path / "d$x")
+    overrides = {"training.logger.progress_bar": "a$b"}
+    config = trained_with(folder, overrides=overrides).interpolate()
+    assert config["corpora"]["train"]["path"] == str(folder / "train.spacy")
+    assert config["training"]["logger"]["progress_bar"] == "a$b"
+    own = init_config("en", "cnn")
+    fit_to_corpus(own, folder)
+    own.to_disk(tmp_path / "own.cfg")
+    written = load_config(tmp_path / "own.cfg", interpolate=True)
+    assert written["corpora"]["train"]["path"] == str(folder / "train.spacy")
+
+
+def test_corpus_whose_path_has_a_dollar_is_trained_on(corpus: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(corpus, tmp_path / "d$x")
+    assert recognizer(train(folder, steps=1)).labels == ("LOC", "PER")
 
 
 def test_config_file_is_not_changed(corpus: Path, tmp_path: Path, trained_with: Any) -> None:
