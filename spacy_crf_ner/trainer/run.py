@@ -171,12 +171,16 @@ def train_pipeline(
 
 
 def _train(config: Config, output: Path, gpu_id: int, options: Options) -> Path | None:
-    """Train in this rank; return the best pipeline, calibrated; None in ranks other than 0."""
+    """Train in this rank; return the best pipeline, None in ranks other than 0.
+
+    It is calibrated, unless `before_to_disk` is null in the config.
+    """
     last = loop.train(config, output, gpu_id=gpu_id, resume=options.resume, timeout=options.timeout)
     if last is None:
         return None
     best = output / DIR_MODEL_BEST
-    if not is_calibrated_when_saved(config):
+    is_off = config["training"].get("before_to_disk", {}) is None
+    if not (is_off or is_calibrated_when_saved(config)):
         nlp = load(str(best))
         if recognizer_names(nlp):
             save_fitted(best, calibrate_on_dev()(nlp), best)

@@ -306,7 +306,7 @@ def uncalibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A config without the callback that calibrates."""
     path = tmp_path_factory.mktemp("config") / "own.cfg"
     config = load_config(bundled_config("cnn"), overrides=SMALL, interpolate=False)
-    config["training"]["before_to_disk"] = None
+    del config["training"]["before_to_disk"]
     config.to_disk(path)
     return path
 
@@ -328,6 +328,11 @@ def test_config_without_calibration_is_calibrated_at_the_end(
     }
 
 
+def test_null_before_to_disk_turns_calibration_off(corpus: Path) -> None:
+    nlp = train(corpus, steps=1, overrides={"training.before_to_disk": None})
+    assert recognizer(nlp).calibrated_on is None
+
+
 def test_what_is_calibrated_in_training_is_not_calibrated_again(
     corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,7 +342,7 @@ def test_what_is_calibrated_in_training_is_not_calibrated_again(
 
 def test_pipeline_without_crf_is_trained(corpus: Path, tmp_path: Path) -> None:
     config = load_config(bundled_config("cnn"), overrides=SMALL, interpolate=False)
-    config["training"]["before_to_disk"] = None
+    del config["training"]["before_to_disk"]
     config["components"]["ner"] = {"factory": "ner"}
     config.to_disk(tmp_path / "own.cfg")
     nlp = train(corpus, config=tmp_path / "own.cfg", steps=1)
