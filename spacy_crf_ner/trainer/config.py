@@ -14,13 +14,14 @@ from ..training.distributed.process_group import AUTO, TIMEOUT
 from ..training.init_config import TOK2VECS, init_config
 
 TRANSFORMER = "${paths.transformer}"
+STEPS = "training.max_steps"
 
 
 @dataclass(frozen=True)
 class Options:
     """The settings of `train`; `timeout` is the minutes that a rank waits for another one.
 
-    Raises InputError for no steps, and for one fold.
+    Raises InputError for no steps, for one fold, and for two different numbers of steps.
     """
 
     config: str | Path = "transformer"
@@ -38,6 +39,12 @@ class Options:
         for name, value, least in (("steps", self.steps, 1), ("folds", self.folds or None, 2)):
             if value is not None and value < least:
                 raise InputError(f"{name}: expected {least} or more, got {value}.")
+        other = self.overrides.get(STEPS)
+        if self.steps is not None and isinstance(other, int) and other != self.steps:
+            raise InputError(
+                f"steps: expected one number of steps, got {self.steps} and {STEPS} {other}. "
+                "Remove one of the two."
+            )
 
     @property
     def is_shipped(self) -> bool:

@@ -34,12 +34,11 @@ from ..training.distributed import loop
 from ..training.distributed.checkpoint import STATE
 from ..training.distributed.process_group import AUTO, choose_gpu
 from ..training.init_config import fit_steps
-from .config import Options, make_config
+from .config import STEPS, Options, make_config
 from .corpus import Given, Parts, check_parts, convert_corpus, write_part
 from .folds import train_with_folds
 
 OnMessage = Callable[[str], None]
-STEPS = "training.max_steps"
 
 
 class Trained(NamedTuple):
@@ -213,8 +212,9 @@ def _find_parts(
 def _with_steps(config: Config, train: Path | None, options: Options, say: OnMessage) -> Config:
     """Set the steps: of a shipped config, for the size of a corpus, unless they are given."""
     given = options.overrides.get(STEPS)
-    steps = options.steps or (given if isinstance(given, int) else None)
-    if options.is_shipped and train is not None and steps != 0:
+    steps = options.steps or given
+    is_number = steps is None or isinstance(steps, int)  # spaCy refuses others
+    if options.is_shipped and train is not None and is_number and steps != 0:
         fitted = fit_steps(config, train, steps, _processes())
         say(f"Training: {fitted}; {'for the size of the corpus' if steps is None else 'as given'}")
     elif options.steps is not None:

@@ -122,13 +122,18 @@ def get_dotted(config: Config, name: str) -> Any:
 
 
 def set_steps(config: Config, steps: int) -> None:
-    """Let a training, and the schedule of its learning rate, end after these steps."""
+    """Let a training, and the schedule of its learning rate, end after these steps.
+
+    The warm-up is at most half of them.
+    """
     training = config["training"]
     training["max_steps"] = steps
     training["eval_frequency"] = min(training["eval_frequency"], steps)
     rates = get_dotted(config, "training.optimizer.learn_rate")
     if isinstance(rates, dict) and "total_steps" in rates:
         rates["total_steps"] = steps
+        if isinstance(rates.get("warmup_steps"), int):
+            rates["warmup_steps"] = min(rates["warmup_steps"], steps // 2)
 
 
 def given_labels(nlp: Language) -> tuple[str, ...]:

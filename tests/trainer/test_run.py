@@ -221,7 +221,8 @@ def test_config_file_is_not_changed(corpus: Path, tmp_path: Path, trained_with: 
     given = trained_with(corpus, config=tmp_path / "own.cfg", steps=5)
     rates = given["training"]["optimizer"]["learn_rate"]
     assert given["training"]["max_steps"] == given["training"]["eval_frequency"] == 5
-    assert rates == {**own["training"]["optimizer"]["learn_rate"], "total_steps": 5}
+    own_rates = own["training"]["optimizer"]["learn_rate"]
+    assert rates == {**own_rates, "total_steps": 5, "warmup_steps": 2}
 
 
 def test_default_config_is_the_shipped_transformer() -> None:
@@ -265,11 +266,19 @@ def test_labels_are_predicted_beside_those_of_the_corpus(corpus: Path) -> None:
     [
         ({"config": "cnnn"}, r"There is no config 'cnnn'. Did you mean cnn\?"),
         ({"steps": 0}, "steps: expected 1 or more, got 0"),
+        (
+            {"steps": 5, "overrides": {"training.max_steps": 10}},
+            r"expected one number of steps, got 5 and training.max_steps 10\. Remove one",
+        ),
         ({"folds": 1}, "folds: expected 2 or more, got 1"),
         ({"folds": 2, "resume": True}, "folds: expected a corpus, one process, and a new training"),
         ({"overrides": {"training.max_stepz": 3}}, r"no setting training.max_stepz .*max_steps\?"),
         ({"overrides": {"trainin.max_steps": 3}}, r"no setting trainin.max_steps .*max_steps\?"),
         ({"overrides": {"training.max_steps": "many"}}, "cnn cannot be used. .*max_steps: Input"),
+        (
+            {"steps": None, "overrides": {"training.max_steps": "many"}},
+            "cnn cannot be used. .*max_steps: Input",
+        ),
         ({"overrides": {"components.ner.treshold": 1}}, "cnn cannot be used. .*'treshold'"),
         ({"overrides": {"components.ner.factory": "nerr"}}, "cnn cannot be used. .E002. .* class"),
         ({"overrides": {"paths.vectors": "no_vectors"}}, "cnn cannot be used. .E884. .*no_vectors"),
