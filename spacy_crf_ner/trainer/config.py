@@ -9,9 +9,9 @@ from thinc.api import Config
 
 from ..input_error import InputError
 from ..pipeline.lookup import FACTORY
-from ..training.config_file import find_config, read_config, with_overrides
+from ..training.config_file import find_config, get_dotted, read_config, with_overrides
 from ..training.distributed.process_group import AUTO, TIMEOUT
-from ..training.init_config import TOK2VECS, init_config
+from ..training.init_config import TOK2VECS, init_config, recommended_transformer
 
 TRANSFORMER = "${paths.transformer}"
 STEPS = "training.max_steps"
@@ -65,13 +65,16 @@ def make_config(options: Options) -> Config:
             f"The config {options.config} has no {TRANSFORMER}, which --transformer would set. "
             "Choose another config, or name the transformer in it."
         )
+    lang = options.overrides.get("nlp.lang", get_dotted(config, "nlp.lang"))
     if options.is_shipped and path.stem in TOK2VECS:
-        lang = options.overrides.get("nlp.lang", config["nlp"]["lang"])
+        transformer = options.overrides.get("paths.transformer", transformer)
         chosen = None if transformer == "auto" else transformer or config["paths"]["transformer"]
         config = init_config(lang, path.stem, transformer=chosen)
         config["system"]["gpu_allocator"] = "pytorch"
     elif transformer is not None:
-        config["paths"]["transformer"] = transformer
+        is_auto = transformer == "auto"
+        chosen = recommended_transformer(lang, "efficiency") if is_auto else transformer
+        config["paths"]["transformer"] = chosen
     if options.seed is not None:
         config["training"]["seed"] = config.setdefault("system", {})["seed"] = options.seed
     if options.labels is not None:

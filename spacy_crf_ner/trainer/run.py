@@ -155,7 +155,7 @@ def train_pipeline(
         if settings.max_steps is not None:
             settings = settings._replace(max_steps=config["training"]["max_steps"])
         if is_first and _finds_entities(config):
-            say(check_parts(parts, settings, _advice(train, dev, parts, options)))
+            say(check_parts(parts, settings, _advice(train, dev, parts, options, config)))
         if parts.dev is None:
             docs = [*read_docbin(parts.train, Vocab())[1]]
             nlp, reliability = train_with_folds(config, docs, options.folds, gpu_id, say)
@@ -232,15 +232,17 @@ def _finds_entities(config: Config) -> bool:
     return any("source" in each or each.get("factory") in (FACTORY, "ner") for each in blocks)
 
 
-def _advice(train: Given, dev: Given | None, parts: Parts, options: Options) -> str | None:
+def _advice(
+    train: Given, dev: Given | None, parts: Parts, options: Options, config: Config
+) -> str | None:
     """Return the command that shows all findings in a corpus of files."""
     given = [each for each in (train, dev) if each is not None]
     if not all(isinstance(each, str | Path) for each in given):
         return None
     lang = ["--lang", options.overrides["nlp.lang"]] if "nlp.lang" in options.overrides else []
     words = ["spacy-crf-ner", "check", *given, "--config", options.config, *lang]
-    if options.transformer:
-        words += ["--transformer", options.transformer]
+    if options.transformer or "paths.transformer" in options.overrides:
+        words += ["--transformer", config["paths"]["transformer"]]
     if not parts.is_made or options.folds:
         return shlex.join(map(str, words))
     converted = shlex.join(map(str, ["spacy-crf-ner", "convert", *given, "corpus", *lang]))

@@ -169,6 +169,19 @@ def test_check_is_of_the_steps_of_the_training(
     assert checked[0].max_steps == 200
 
 
+@pytest.mark.parametrize("override", [False, True])
+def test_advised_check_is_with_the_transformer(
+    override: bool, corpus: Path, trained_with: Any, tiny_transformer: str, monkeypatch: Any
+) -> None:
+    advised: list[Any] = []
+    monkeypatch.setattr(run, "check_parts", lambda _, __, advice: advised.append(advice) or "")
+    name: dict[str, Any] = {"transformer": tiny_transformer}
+    if override:
+        name = {"overrides": {"paths.transformer": tiny_transformer}}
+    trained_with(corpus, config="transformer", **name)
+    assert advised[0].endswith(f" --config transformer --transformer {tiny_transformer}")
+
+
 @pytest.mark.parametrize("options", [{"steps": 30}, {"overrides": {"training.max_steps": 30}}])
 def test_given_steps_set_what_depends_on_them(
     options: dict[str, Any], corpus: Path, trained_with: Any
@@ -233,9 +246,20 @@ def test_default_config_is_the_shipped_transformer() -> None:
 
 def test_learning_rate_is_for_the_width_of_the_transformer(tmp_path: Path) -> None:
     srsly.write_json(tmp_path / "config.json", {"hidden_size": 768})
-    config = make_config(Options(transformer=str(tmp_path)))
-    assert config["paths"]["transformer"] == str(tmp_path)
-    assert config["training"]["optimizer"]["learn_rate"]["initial_rate"] == 5e-5
+    given: list[dict[str, Any]] = [
+        {"transformer": str(tmp_path)},
+        {"overrides": {"paths.transformer": str(tmp_path)}},
+    ]
+    for options in given:
+        config = make_config(Options(**options))
+        assert config["paths"]["transformer"] == str(tmp_path)
+        assert config["training"]["optimizer"]["learn_rate"]["initial_rate"] == 5e-5
+
+
+def test_transformer_auto_is_the_one_that_spacy_recommends() -> None:
+    for config in ("transformer", bundled_config("transformer")):
+        options = Options(config=config, transformer="auto", overrides={"nlp.lang": "de"})
+        assert make_config(options)["paths"]["transformer"] == "bert-base-german-cased"
 
 
 def test_transformer_of_a_config_file_is_replaced(tmp_path: Path) -> None:
