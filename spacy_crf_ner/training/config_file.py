@@ -81,10 +81,13 @@ def set_corpora(config: Config, paths: Mapping[str, Path]) -> None:
                 f"[{name}] expected a reader with a path, such as spacy.Corpus.v1, got "
                 f"{block.get('@readers')}. Use a config with such a reader."
             )
+        text = str(path)
+        if "${" in text:  # no variable; other dollars are escaped when a config is written
+            text = text.replace("$", "$$")
         if block["path"] != f"${{paths.{part}}}":
-            block["path"] = str(path)
+            block["path"] = text
         if part in config.get("paths", {}):
-            config["paths"][part] = str(path)
+            config["paths"][part] = text
 
 
 @contextmanager
