@@ -1,5 +1,6 @@
 """The command `calibrate`."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -133,7 +134,8 @@ def calibrate(
     if f_beta is not None:
         typer.echo(f"F-score threshold: {result['f_score_threshold']:.2f}")
     typer.echo(f"Pipeline: {target}")
-    note(f"Next: spacy-crf-ner report {target} CORPUS OUTPUT, with a CORPUS of test documents")
+    report = f"spacy-crf-ner report {shlex.quote(str(target))} CORPUS OUTPUT"
+    note(f"Next: {report}, with a CORPUS of test documents")
 
 
 def _print_measures(result: dict[str, Any], f_beta: float | None) -> None:

@@ -1,5 +1,6 @@
 """The command `merge`."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -76,4 +77,4 @@ def merge(
     short = {Path(name).name: each for name, each in counts.items()}
     print_counts(short if len(short) == len(counts) else counts)
     print_conversion_log(log)
-    note(f"Next: spacy-crf-ner check {output}")
+    note(f"Next: spacy-crf-ner check {shlex.quote(str(output))}")

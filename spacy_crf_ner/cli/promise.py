@@ -1,5 +1,6 @@
 """The commands `promise fit` and `promise check`."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -134,7 +135,7 @@ def fit(
     save_fitted(model, nlp, target)
     _print_promises(rows, next(iter(fitted.cfg["guarantees"].values())))
     typer.echo(f"Pipeline: {target}")
-    note(f"Next: spacy-crf-ner promise check {target} NEW_TEXTS")
+    note(f"Next: spacy-crf-ner promise check {shlex.quote(str(target))} NEW_TEXTS")
 
 
 def _print_promises(rows: list[dict[str, Any]], about: dict[str, Any]) -> None:

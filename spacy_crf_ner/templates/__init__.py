@@ -28,7 +28,7 @@ _ENVIRONMENT.globals["page_size"] = PAGE_SIZE
 def made() -> str:
     """Return the date, in UTC, and the versions with which a page is made.
 
-    The date is that of the variable SOURCE_DATE_EPOCH, if it is set: the same page again.
+    SOURCE_DATE_EPOCH, if it is set, gives the date: then the same page is made again.
     """
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     now = datetime.now(UTC) if epoch is None else datetime.fromtimestamp(int(epoch), UTC)

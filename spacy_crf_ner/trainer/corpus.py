@@ -135,7 +135,8 @@ def check_parts(parts: Parts, settings: CheckSettings, advice: str | None) -> st
     if errors:
         first, *others = errors
         where = "".join(f" {p.part}, doc {p.doc}: {p.text!r}." for p in first.places[:1])
-        more = f" There are {len(others)} more errors." if others else ""
+        number = "is 1 more error" if len(others) == 1 else f"are {len(others)} more errors"
+        more = f" There {number}." if others else ""
         shown = f" This shows all: {advice}" if advice else ""
         raise InputError(f"The corpus has errors. {first.found}{where} {first.fix}{more}{shown}")
     if not warnings:

@@ -92,7 +92,7 @@ def train(
         steps: The number of steps; None for those of the config.
         folds: If not 0, for a small corpus: train on all docs of train and dev. Scores and
             calibration are those of pipelines that are each trained without one of these folds.
-        seed: The seed of weights, dropout and the order of docs; None for that of the config.
+        seed: The seed of weights, dropout and the order of docs; None for the seed of the config.
         gpu: The number of a GPU, -1 for the CPU, or "auto": a GPU if torch and CuPy can use one.
         labels: The labels to predict; None for those of train.
         overrides: Settings of the config by dotted names, such as "training.dropout".

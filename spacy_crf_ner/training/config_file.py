@@ -15,7 +15,7 @@ from ..input_error import InputError
 from ..pipeline.lookup import recognizer
 from ..pipeline.transformer_config import CONFIGS, bundled_config
 
-# Sections of which spaCy ignores settings that it does not know.
+# Sections where spaCy ignores unknown settings.
 UNCHECKED = ("paths", "system", "nlp", "training", "initialize")
 
 

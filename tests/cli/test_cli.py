@@ -2,6 +2,7 @@
 
 import io
 import re
+import shlex
 import subprocess
 import sys
 from importlib import import_module
@@ -203,6 +204,16 @@ def test_report_counts_right_entities_by_confidence(trained: Language, tmp_path:
     sure = [right for p, right in is_right.values() if p >= 0.95]
     said = f"Of the {len(sure)} entities with a confidence of at least 0.95, {sum(sure)} are right."
     assert said in result.output and is_right
+
+
+def test_next_command_quotes_paths(tmp_path: Path) -> None:
+    sources, merged = [tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "merged corpus.spacy"
+    for source in sources:
+        source.write_text("[Anna](PER) came\n")
+    result = runner.invoke(app, ["merge", *map(str, sources), str(merged)])
+    assert result.exit_code == 0, result.output
+    (command,) = re.findall("Next: (.*)", result.stderr)
+    assert shlex.split(command) == ["spacy-crf-ner", "check", str(merged)]
 
 
 def test_explain_refuses_a_folder_as_page_before_it_loads(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def join(gpu_id: int = -1, timeout: float = TIMEOUT) -> ProcessGroup:
     """
     if gpu_id >= 0:
         use_gpu(gpu_id)
-        if torch.cuda.is_available():  # else it is that of a Mac
+        if torch.cuda.is_available():  # else it is the GPU of a Mac
             torch.cuda.set_device(gpu_id)
     size = int(os.environ.get("WORLD_SIZE", 1))
     if size == 1:
