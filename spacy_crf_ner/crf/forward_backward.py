@@ -127,18 +127,25 @@ class ForwardBackward:
         Returns:
             (S,), -inf for an impossible segment.
         """
-        position = self.order.position
-        log_p = self._log_p_of_tag(position[starts], tags[:, 0])
+        chain, order = self.chain, self.order
+        at = order.position[starts]
+        log_p = _log_share(self._log(self.alpha[at]) + self._log(self.beta[at]), tags[:, 0])
         segment, step = np.nonzero(tags[:, 1:] >= 0)
-        token = starts[segment] + step
-        moves = self._log_p_of_next(
-            position[token], position[token + 1], tags[segment, step], tags[segment, step + 1]
-        )
+        left, right = tags[segment, step], tags[segment, step + 1]
+        after = order.position[starts[segment] + step + 1]
+        own = (order.docs[order.rank[after]],) if chain.per_doc else ()
+        scores = self._log(self.beta[after]) + chain.emissions[order.rows[after]]
+        moves = _log_share(scores + chain.transitions[*own, left], right)
         return np.minimum(log_p + sum_by(segment, moves, len(log_p)), 0.0)
 
     def log_messages(self) -> tuple[Floats, Floats]:
         """Return log alpha and log beta, each up to a constant for each token: (N, C)."""
-        return self.alpha[self.order.position], self.beta[self.order.position]
+        position = self.order.position
+        return self._log(self.alpha[position]), self._log(self.beta[position])
+
+    def _log(self, sums: Floats) -> Floats:
+        """Return logs of values of alpha or beta, which are logs themselves here."""
+        return sums
 
     def message_gradient(self, d_alpha: Floats, d_beta: Floats) -> Chain:
         """Return the gradient of sum(d_alpha * log alpha + d_beta * log beta) for the chain.
@@ -216,17 +223,6 @@ class ForwardBackward:
             d_A[:n] += flow if self.chain.per_doc else flow.sum(0)
             d_beta[now] += flow.sum(1)
         return d_A if self.chain.per_doc else d_A[0]
-
-    def _log_p_of_tag(self, at: Ints, tags: Ints) -> Floats:
-        """Return the log marginals of tags at tokens `at` of the order: (S,)."""
-        scores = self.alpha[at] + self.beta[at]
-        return _possible(scores[np.arange(len(at)), tags] - _log_sum(scores, 1))
-
-    def _log_p_of_next(self, at: Ints, after: Ints, left: Ints, right: Ints) -> Floats:
-        """Return the log probability of the tag `right` at the next token after `left`: (S,)."""
-        doc = self.order.rank[at] if self.chain.per_doc else 0
-        scores = self.A[doc, left] + self.E[after] + self.beta[after]
-        return _possible(scores[np.arange(len(at)), right] - _log_sum(scores, 1))
 
 
 class Scaled(ForwardBackward):
@@ -356,23 +352,9 @@ class Scaled(ForwardBackward):
         of_pairs = np.einsum("nc,nc->n", moved, self.arrive[D:])
         return sum_by(order.rank[D:], of_pairs, D)
 
-    def log_messages(self) -> tuple[Floats, Floats]:
-        """Return log alpha and log beta, each up to a constant for each token: (N, C)."""
+    def _log(self, sums: Floats) -> Floats:
         with np.errstate(divide="ignore"):
-            alpha, beta = (np.log(sums).clip(FORBIDDEN) for sums in super().log_messages())
-        return alpha, beta
-
-    def _log_p_of_tag(self, at: Ints, tags: Ints) -> Floats:
-        with np.errstate(divide="ignore"):
-            log_p: Floats = np.log(self.alpha[at, tags] * self.beta[at, tags])
-        return log_p
-
-    def _log_p_of_next(self, at: Ints, after: Ints, left: Ints, right: Ints) -> Floats:
-        own = (self.order.rank[at],) if self.chain.per_doc else ()
-        with np.errstate(all="ignore"):  # of impossible segments: log(0), 0 / 0
-            p = self.K[*own, left, right] * self.arrive[after, right] / self.beta[at, left]
-            log_p: Floats = np.nan_to_num(np.log(p), nan=-np.inf, neginf=-np.inf)
-        return log_p
+            return np.log(sums).clip(FORBIDDEN)
 
 
 def _move(sums: Floats, K: Floats, out: Floats | None = None) -> Floats:
@@ -410,6 +392,7 @@ def _softmax(scores: Floats, axis: int = -1) -> Floats:
     return p
 
 
-def _possible(log_p: Floats) -> Floats:
-    """Set the log probabilities of forbidden paths to -inf, and clamp the others to 0."""
+def _log_share(scores: Floats, tags: Ints) -> Floats:
+    """Return the log softmax of scores (S, C) at one tag each: (S,), -inf if it is forbidden."""
+    log_p = scores[np.arange(len(tags)), tags] - _log_sum(scores, 1)
     return np.where(log_p < FORBIDDEN / 2, -np.inf, np.minimum(log_p, 0.0))

@@ -110,11 +110,9 @@ def trellis(chain: Chain) -> tuple[Floats, Ints]:
     A, start = (x[order.docs] if chain.per_doc else x for x in chain[2:4])
     best = chain.emissions[order.rows]
     pointers = np.full(best.shape, -1)
-    for t, (now, n) in enumerate(zip(order.steps, order.n_docs)):
-        if t == 0:
-            best[now] += start
-            continue
-        moved = best[order.steps[t - 1]][:n, :, None] + (A[:n] if chain.per_doc else A)  # (n, C, C)
+    best[: len(order.docs)] += start
+    for before, now, n in zip(order.steps, order.steps[1:], order.n_docs[1:]):
+        moved = best[before][:n, :, None] + (A[:n] if chain.per_doc else A)  # (n, C, C)
         pointers[now] = moved.argmax(1)
         best[now] += moved.max(1)
     unreached = best <= FORBIDDEN / 2

@@ -199,15 +199,11 @@ class BiLSTMCRF(nn.Module):
         before = self.dims["nO"]
         copied = torch.tensor([*range(before), *[like or 0] * (nO - before)])
         state = self.state_dict()
-        for name, value in state.items():
-            if name.startswith(("projection.", "crf.")):
-                state[name] = value[copied]
-            if name == "crf.transitions":
-                state[name] = value[copied][:, copied]
-            if like is None and name.startswith(("projection.", "crf.")):
-                state[name][before:] = 0.0
-            if like is None and name == "crf.transitions":
-                state[name][:, before:] = 0.0
+        for name in [name for name in state if name.startswith(("projection.", "crf."))]:
+            for axis in (0, 1) if name == "crf.transitions" else (0,):  # the axes of tags
+                state[name] = state[name].cpu().index_select(axis, copied)
+                if like is None:
+                    state[name].narrow(axis, before, nO - before).zero_()
         state["projection.bias"][before:] -= NEW_TAG_MARGIN
         result.load_state_dict(state)
         return result.to(self.projection.weight.device)

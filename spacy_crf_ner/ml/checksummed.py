@@ -1,20 +1,21 @@
 """Bytes with a digest in front, which shows damage when they are read."""
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import blake2b
+from functools import partial
 from pathlib import Path
 
 from ..input_error import InputError
 
 MARK = b"crf-ner\x01"
 DIGEST_BYTES = 16
-CHUNK = 2**20
+_blake2b = partial(hashlib.blake2b, digest_size=DIGEST_BYTES)
 
 
 def seal(data: bytes) -> bytes:
     """Put a mark and a digest in front of bytes."""
-    return b"".join((MARK, _digest(data), data))
+    return b"".join((MARK, _blake2b(data).digest(), data))
 
 
 def unseal(sealed: bytes) -> memoryview:
@@ -27,7 +28,7 @@ def unseal(sealed: bytes) -> memoryview:
             "again with the version that wrote it."
         )
     data = memoryview(sealed)[start:]
-    if _digest(data) != sealed[len(MARK) : start]:
+    if _blake2b(data).digest() != sealed[len(MARK) : start]:
         raise InputError(
             "The stored weights cannot be read: they have changed since they were saved. Copy the "
             "pipeline again."
@@ -37,11 +38,8 @@ def unseal(sealed: bytes) -> memoryview:
 
 def file_digest(path: Path) -> str:
     """Compute the digest of a file: 32 hexadecimal digits."""
-    digest = blake2b(digest_size=DIGEST_BYTES)
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, _blake2b).hexdigest()
 
 
 def is_of_machine(error: Exception) -> bool:
@@ -83,7 +81,3 @@ def errors_of(file: object) -> Iterator[None]:
             f"{file} cannot be read: {reason}. The file is damaged, or the config is of another "
             "pipeline: copy the pipeline again."
         ) from error
-
-
-def _digest(data: bytes | memoryview) -> bytes:
-    return blake2b(data, digest_size=DIGEST_BYTES).digest()

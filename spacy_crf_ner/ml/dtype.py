@@ -14,13 +14,8 @@ import torch
 from torch import nn
 
 from ..input_error import InputError
-from .onnx_export import OnnxModule, has_onnx
-from .torch_internals import (
-    PackedLinear,
-    has_bf16,
-    has_fast_bf16,
-    has_packed_linear,
-)
+from .onnx_export import has_onnx, int8_session
+from .torch_internals import PackedLinear, has_bf16, has_fast_bf16, has_packed_linear
 
 DTYPE_NAMES = ("auto", "fp32", "bf16", "fp16", "int8")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}  # not of int8
@@ -104,8 +99,8 @@ def measure_linear(nI: int, nO: int, dtypes: tuple[str, ...], threads: int) -> d
 def _linear_in(linear: nn.Linear, X: torch.Tensor, dtype: str) -> Callable[..., Any]:
     """Convert a linear layer to a dtype, as for prediction."""
     if dtype == "int8":
-        onnx = OnnxModule(linear, {"X": X})
-        return lambda X: onnx(X=X)
+        session = int8_session(linear, {"X": X})
+        return lambda X: session.run(X=X.numpy())
     lower = deepcopy(linear).to(DTYPES[dtype])
     return PackedLinear(lower) if dtype == "bf16" and has_packed_linear() else lower
 

@@ -21,15 +21,8 @@ PACKAGES = ("spacy-crf-ner", "spacy", "thinc", "torch", "cupy", "spacy-transform
 CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 # The largest linear layer of MiniLM, to measure.
 SIZES = (384, 1536)
-INSTRUCTIONS = (
-    "avx2",
-    "avx512_f",
-    "avx512_vnni",
-    "avx_vnni",
-    "avx512_bf16",
-    "amx_bf16",
-    "amx_int8",
-)
+INSTRUCTIONS = ("avx2", "avx512_f", "avx512_vnni", "avx_vnni", "avx512_bf16",
+                "amx_bf16", "amx_int8")  # fmt: skip
 
 
 class Device(NamedTuple):
@@ -58,10 +51,8 @@ def versions() -> dict[str, str]:
 def gpu_problems() -> list[str]:
     """Explain what is missing to use a GPU, and what to do; empty if nothing is."""
     if platform.system() == "Darwin":
-        works = torch.backends.mps.is_available()
-        return (
-            [] if works else ["torch has no MPS: it needs macOS 12.3 or later, and an Apple GPU."]
-        )
+        problem = "torch has no MPS: it needs macOS 12.3 or later, and an Apple GPU."
+        return [] if torch.backends.mps.is_available() else [problem]
     problems = []
     cuda = torch.version.cuda
     if cuda is None and torch.version.hip is None:
@@ -102,11 +93,9 @@ def device_name(gpu_id: int) -> str:
     """Name a GPU, or the CPU for -1."""
     if gpu_id < 0:
         return "CPU"
-    return (
-        f"GPU {gpu_id}, {torch.cuda.get_device_name(gpu_id)}"
-        if torch.cuda.is_available()
-        else "GPU"
-    )
+    if not torch.cuda.is_available():
+        return "GPU"
+    return f"GPU {gpu_id}, {torch.cuda.get_device_name(gpu_id)}"
 
 
 def use_gpu(gpu_id: int) -> None:

@@ -10,7 +10,7 @@ Axes: B docs, N tokens of a batch, one doc after the other.
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -36,17 +36,13 @@ def torch_layer(
     vectors: InGraph,
     *,
     init: Callable[..., None],
+    shim: TorchShim,
     layers: Sequence[Vectors] = (),
-    shim: TorchShim | None = None,
     nO: int | None = None,
 ) -> Vectors:
     """Make a layer from docs to token vectors, which is part of the graph of the layers above it.
 
-    Args:
-        vectors: Computes the token vectors in a graph.
-        layers: The layers below.
-        shim: Has the module of the layer; None if it has none.
-        nO: The width of the vectors; None if it is not known yet.
+    Its shim has its module. nO, the width of the vectors, may be unknown yet.
     """
     return Model(
         name,
@@ -55,7 +51,7 @@ def torch_layer(
         layers=layers,
         dims={"nO": nO},
         attrs={"dropout_rate": 0.0, VECTORS: vectors},
-        shims=[shim] if shim is not None else [],
+        shims=[shim],
     )
 
 
@@ -89,17 +85,6 @@ def width_of(layer: Vectors, docs: list[Doc] | None) -> int | None:
     return max((each.shape[1] for each in layer.predict(docs)), default=0) if docs else None
 
 
-class Foreign(NamedTuple):
-    """The token vectors of a layer that thinc runs, and the callback for the gradient of each doc.
-
-    X, (N, width), is a leaf of the graph.
-    """
-
-    layer: Vectors
-    X: Tensor
-    backprop: Callable[[list[Floats2d]], Any]
-
-
 class Graph:
     """The modules of nested layers, run on a batch of docs of `lengths` tokens, (B,) int64.
 
@@ -111,7 +96,8 @@ class Graph:
         self.root, self.docs, self.is_train = root, docs, is_train
         self.lengths = np.array([len(doc) for doc in docs], dtype=np.int64)
         self._shims: dict[int, TorchShim] = {}
-        self._foreign: list[Foreign] = []
+        # Of layers that thinc runs: vectors (N, width), leaves of the graph, and the callback.
+        self._foreign: list[tuple[Vectors | None, Tensor, Callable[..., Any]]] = []
 
     @cached_property
     def docs_to_read(self) -> list[Doc]:
@@ -132,12 +118,12 @@ class Graph:
         self._shims[shim.id] = shim
         return shim.begin_update(inputs) if self.is_train else shim.predict(inputs)
 
-    def add(self, layer: Any, Y: list[Floats2d], backprop: Callable[..., Any]) -> Tensor:
+    def add(self, layer: Vectors | None, Y: list[Floats2d], backprop: Callable[..., Any]) -> Tensor:
         """Add the token vectors of a layer that thinc has run, and the callback: (N, width)."""
         width = max((y.shape[1] for y in Y), default=0)  # spacy-transformers: 0 for an empty doc
         X = to_tensor(self.root.ops.flatten([y for y in Y if y.shape[1] == width]))
         X.requires_grad_(self.is_train)
-        self._foreign.append(Foreign(layer, X, backprop))
+        self._foreign.append((layer, X, backprop))
         return X
 
     def backward(self, outputs: Sequence[Tensor], gradients: Sequence[Any]) -> None:
@@ -155,7 +141,7 @@ class Graph:
                 self._backward_scaled(Ys, dYs)
             else:
                 torch.autograd.backward(Ys, dYs)
-        for _, X, backprop in sorted(self._foreign, key=self._turn):
+        for _, X, backprop in sorted(self._foreign, key=lambda foreign: self._turn(foreign[0])):
             dX = torch.zeros_like(X) if X.grad is None else X.grad
             backprop(self.root.ops.unflatten(to_array(dX), cast(Ints1d, self.lengths)))
 
@@ -180,12 +166,12 @@ class Graph:
         for weights, gradient in earlier.items():
             weights.grad = gradient if weights.grad is None else weights.grad.add_(gradient)
 
-    def _turn(self, foreign: Foreign) -> int:
+    def _turn(self, layer: Vectors | None) -> int:
         """Return the number of the last listener of a layer, in the order in which spaCy has them.
 
         It walks a model breadth-first. The last of all listeners passes the gradients on that the
         others have added up, so it must get its own after them.
         """
         found = [node for node in self.root.walk() if hasattr(node, "upstream_name")]
-        within = foreign.layer.walk() if foreign.layer is not None else ()
+        within = layer.walk() if layer is not None else ()
         return max((found.index(node) for node in within if node in found), default=0)

@@ -20,22 +20,10 @@ def has_onnx() -> bool:
     return all(find_spec(name) is not None for name in ("onnx", "onnxruntime"))
 
 
-class OnnxModule(nn.Module):
-    """A module in ONNX Runtime; weights are quantized once, the inputs of a layer at each call.
-
-    The module, on the CPU, takes tensors by position and returns one tensor. Examples of the inputs
-    are (B, T) or (B, T, nI); B and T may vary in calls.
-    """
-
-    def __init__(self, module: nn.Module, examples: dict[str, Tensor]) -> None:
-        super().__init__()
-        axes = dict.fromkeys([*examples, "Y"], "BT")
-        self._session = Session(to_onnx(module, examples, axes, int8=True))
-
-    def forward(self, **inputs: Tensor) -> Tensor:
-        """Compute the output, (B, T, nO) float32, from the named inputs."""
-        arrays = {name: given.numpy() for name, given in inputs.items()}
-        return torch.from_numpy(self._session.run(**arrays))
+def int8_session(module: nn.Module, examples: dict[str, Tensor]) -> Session:
+    """Quantize a module on the CPU, for inputs (B, T) or (B, T, nI) of any B and T."""
+    axes = dict.fromkeys([*examples, "Y"], "BT")
+    return Session(to_onnx(module, examples, axes, int8=True))
 
 
 def to_onnx(

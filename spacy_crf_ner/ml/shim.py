@@ -7,6 +7,7 @@ from typing import Any, Literal, Self, cast
 
 import srsly
 import torch
+from safetensors.torch import load
 from thinc.api import Optimizer, Shim, get_torch_default_device
 from torch import Tensor, nn
 
@@ -22,16 +23,13 @@ from .dtype import (
     largest_weight,
 )
 from .memory import limit_kernel_cache, return_free_memory
-from .stored_weights import build_without_weights, weights_from_bytes, weights_to_bytes
+from .stored_weights import build_without_weights, weights_to_bytes
 from .threads import use_one_thread_after_fork
 from .torch_internals import has_fast_bf16
 
 MixedPrecision = bool | Literal["bf16", "auto"]
 # Makes a module from its dimensions, such as nI, which the module keeps in its attribute `dims`.
 Build = Callable[..., nn.Module]
-# Makes the module to predict with from the trained one and a dtype that is not "auto"; they may
-# share weights.
-ToInference = Callable[[nn.Module, str], nn.Module]
 
 
 def module_of(shim: Any) -> nn.Module | None:
@@ -49,28 +47,24 @@ class TorchShim(Shim):
     Args:
         mixed_precision: Train in 16 bits: True, on a GPU, "bf16", or "auto".
         dtype: Dtype in prediction, one of `DTYPE_NAMES`; None for that of the training.
-        to_inference: Makes the module to predict with.
-        is_large: Whether 16 bits may be worth it in training on a CPU.
     """
+
+    is_large = False  # whether 16 bits may be worth it in training on a CPU
 
     def __init__(
         self,
         build: Build,
         mixed_precision: MixedPrecision = False,
         dtype: str | None = None,
-        to_inference: ToInference = cast_recurrent,
-        is_large: bool = False,
     ) -> None:
         super().__init__(None)
         check_dtype(dtype)
         self.build, self.mixed_precision, self.dtype = build, mixed_precision, dtype
-        self.to_inference, self.is_large = to_inference, is_large
         self.loss_scale = LossScale()
         self.parameters: dict[str, nn.Parameter] = {}
-        # The trained module, the dtype, and the module to predict with.
-        self._inference: tuple[nn.Module, str, nn.Module] | None = None
-        # A type of device, and the dtype that "auto" is there; and in training.
-        self._fastest = self._fastest_in_training = ("", "")
+        self._inference: nn.Module | None = None  # the module to predict with
+        # What "auto" is, by the type of device, in training and in prediction.
+        self._measured: dict[tuple[str, bool], str] = {}
 
     # The module
 
@@ -106,7 +100,6 @@ class TorchShim(Shim):
         # Libraries give some modules in evaluation.
         self._model = module and module.to(get_torch_default_device()).train()
         self.parameters = dict(module.named_parameters()) if module is not None else {}
-        self.invalidate()
         self.set_dtype(self.dtype)
 
     def take_new_id(self) -> None:
@@ -122,7 +115,7 @@ class TorchShim(Shim):
         "auto" on a CPU is measured once, before the first update. Raises InputError for bfloat16 on
         a GPU that does not support it.
         """
-        device, on_gpu = self.device, self.device.type == "cuda"
+        on_gpu = self.device.type == "cuda"
         on_cpu = self.is_large and self.mixed_precision in ("auto", "bf16")
         if not self.mixed_precision or not (on_gpu or on_cpu):
             return "fp32"
@@ -133,11 +126,15 @@ class TorchShim(Shim):
                     f"{torch.cuda.get_device_name()}. Set it to true, for float16, or to false."
                 )
             return "bf16"
-        if self._fastest_in_training[0] != device.type:
-            sizes = largest_weight(self.module)
-            fastest = fastest_dtype(device, sizes, int8=False) if sizes else "fp32"
-            self._fastest_in_training = device.type, fastest
-        return self._fastest_in_training[1]
+        return self._fastest(in_training=True)
+
+    def _fastest(self, in_training: bool) -> str:
+        """Resolve "auto", once for a type of device."""
+        key = self.device.type, in_training
+        if key not in self._measured:
+            sizes, int8 = largest_weight(self.module), not in_training and self.can_be_int8
+            self._measured[key] = fastest_dtype(self.device, sizes, int8) if sizes else "fp32"
+        return self._measured[key]
 
     def begin_update(self, inputs: tuple[Any, ...]) -> Any:
         """Run the module in training; its outputs are part of a graph of torch."""
@@ -189,13 +186,12 @@ class TorchShim(Shim):
             return
         self.invalidate()
         update_together: Any = getattr(optimizer, "update_together", None)
-        weights = {name: self.parameters[name] for name in found}
-        keyed = {(self.id, name): each for name, each in weights.items()}
+        keyed = {(self.id, name): self.parameters[name] for name in found}
         if update_together is None or not update_together(keyed):
-            for key, each in keyed.items():
-                _update_alone(optimizer, key, each)
-        for each in weights.values():
-            each.grad = None
+            for key, weights in keyed.items():
+                _update_alone(optimizer, key, weights)
+        for weights in keyed.values():
+            weights.grad = None
         return_free_memory()
 
     @contextmanager
@@ -224,6 +220,7 @@ class TorchShim(Shim):
         So all processes of `nlp.pipe(n_process=2)` use the dtype that their parent chose.
         """
         self.dtype = dtype
+        self.invalidate()
         if dtype == "auto" and self._model is not None:
             _ = self.resolved_dtype
 
@@ -235,14 +232,10 @@ class TorchShim(Shim):
         """
         if self.dtype is None:
             return None
-        if self.dtype != "auto":
-            check_available(self.dtype, self.device)
-            return self.dtype
-        if self._fastest[0] != self.device.type:
-            sizes = largest_weight(self.module)
-            fastest = fastest_dtype(self.device, sizes, self.can_be_int8) if sizes else "fp32"
-            self._fastest = self.device.type, fastest
-        return self._fastest[1]
+        if self.dtype == "auto":
+            return self._fastest(in_training=False)
+        check_available(self.dtype, self.device)
+        return self.dtype
 
     @property
     def can_be_int8(self) -> bool:
@@ -266,13 +259,16 @@ class TorchShim(Shim):
             return module(*inputs)
 
     def inference_module(self) -> nn.Module:
-        """Return the module to predict with; rebuild it if the weights have changed."""
-        if self._inference is None or self._inference[:2] != (self._model, self.dtype):
+        """Return the module to predict with; rebuild it if weights or dtype have changed."""
+        if self._inference is None:
             dtype = self.resolved_dtype
-            assert self.dtype is not None and dtype is not None
-            module = self.to_inference(self.module, dtype).eval()
-            self._inference = self.module, self.dtype, module
-        return self._inference[2]
+            assert dtype is not None
+            self._inference = self.to_inference(dtype).eval()
+        return self._inference
+
+    def to_inference(self, dtype: str) -> nn.Module:
+        """Make the module to predict with, in a dtype that is not "auto"; it may share weights."""
+        return cast_recurrent(self.module, dtype)
 
     def invalidate(self) -> None:
         """Drop the module to predict with, before the weights change."""
@@ -298,7 +294,7 @@ class TorchShim(Shim):
             return None
         with readable("the weights of a model with the settings of the config"):
             stored = srsly.msgpack_loads(unseal(data))
-            weights = weights_from_bytes(stored["weights"])
+            weights = load(stored["weights"])
             module = build_without_weights(partial(self.build, **stored["dims"]), weights)
             module = module.to_empty(device="cpu")
             module.load_state_dict(weights)
@@ -320,23 +316,15 @@ class TorchShim(Shim):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to copy, without what is made from the module."""
-        return {**self.__dict__, "_inference": None, "parameters": {}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the state of a copy."""
-        self.__dict__.update(state)
-        self.parameters = dict(self._model.named_parameters()) if self._model is not None else {}
+        return {**self.__dict__, "_inference": None}
 
 
 def _update_alone(optimizer: Any, key: tuple[int, str], weights: nn.Parameter) -> None:
     """Update weights with an optimizer of thinc, which is for arrays; or collect their gradient."""
     array, gradient = to_array(weights), to_array(cast(Tensor, weights.grad))
-    if not isinstance(optimizer, Optimizer):
-        optimizer(key, array, gradient)
-        return
-    updated, _ = optimizer(key, array, gradient)
-    if updated is not array:
-        weights.data.copy_(to_tensor(updated))
+    updated = optimizer(key, array, gradient)
+    if isinstance(optimizer, Optimizer) and updated[0] is not array:
+        weights.data.copy_(to_tensor(updated[0]))
 
 
 class LossScale:

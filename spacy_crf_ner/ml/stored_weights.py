@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
@@ -23,11 +23,6 @@ def weights_to_bytes(module: nn.Module) -> bytes:
         is_shared = any(own.data_ptr() == other.data_ptr() for other in tensors.values())
         tensors[name] = own.clone() if is_shared else own
     return save(tensors)
-
-
-def weights_from_bytes(data: bytes) -> dict[str, Tensor]:
-    """Read the weights of a module, on the CPU. Raises SafetensorError for other bytes."""
-    return load(data)
 
 
 def build_without_weights(build: Callable[[], nn.Module], stored: dict[str, Tensor]) -> nn.Module:

@@ -251,14 +251,18 @@ def test_cpu_pipeline_trains_and_predicts_while_gpu_is_default(
 # Mixed precision
 
 
-class PretendsToBeOnGPU(TorchShim):
+class LargeShim(TorchShim):
+    is_large = True
+
+
+class PretendsToBeOnGPU(LargeShim):
     device = torch.device("cuda")
 
 
 def shim_over(
     module: nn.Module, mixed_precision: MixedPrecision, kind: Any = PretendsToBeOnGPU
 ) -> TorchShim:
-    shim: TorchShim = kind(lambda: module, mixed_precision, is_large=True)
+    shim: TorchShim = kind(lambda: module, mixed_precision)
     shim.build_module()
     return shim
 
@@ -339,8 +343,8 @@ class FailsInBfloat16(nn.Module):
 
 def test_module_failing_in_bfloat16_raises() -> None:
     inputs = (torch.ones(1, 3),)
-    shim_over(FailsInBfloat16(), False, TorchShim).begin_update(inputs)
-    shim = shim_over(FailsInBfloat16(), "bf16", TorchShim)
+    shim_over(FailsInBfloat16(), False, LargeShim).begin_update(inputs)
+    shim = shim_over(FailsInBfloat16(), "bf16", LargeShim)
     with pytest.raises(InputError, match="mixed_precision: expected a model that trains in bfl"):
         shim.begin_update(inputs)
 

@@ -418,7 +418,7 @@ def test_system_error_while_loading_weights_is_not_wrapped(
         raise raised(5, "failed")
 
     content = stored()
-    monkeypatch.setattr(shims, "weights_from_bytes", fails)
+    monkeypatch.setattr(shims, "load", fails)
     with pytest.raises(raised):
         load(content)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers as hf
 
-from spacy_crf_ner.ml.transformer.positions import UNLIMITED, max_positions
+from spacy_crf_ner.ml.transformer.stored import UNLIMITED, max_positions
 
 N = 12
 SIZE = {"vocab_size": 9, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}

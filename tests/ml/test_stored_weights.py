@@ -2,16 +2,13 @@
 
 import pytest
 import torch
+from safetensors.torch import load
 from torch import nn
 
 from pipelines import TRANSFORMERS, small_transformers
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.checksummed import seal, unseal
-from spacy_crf_ner.ml.stored_weights import (
-    build_without_weights,
-    weights_from_bytes,
-    weights_to_bytes,
-)
+from spacy_crf_ner.ml.stored_weights import build_without_weights, weights_to_bytes
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000])
@@ -41,7 +38,7 @@ def test_transformers_of_all_kinds_are_built_for_their_weights(
     def build() -> nn.Module:
         return type(transformer)(transformer.config)
 
-    stored = weights_from_bytes(weights_to_bytes(transformer))
+    stored = load(weights_to_bytes(transformer))
     skeleton = build_without_weights(build, stored)
     devices = {parameter.device.type for parameter in skeleton.parameters()}
     assert devices == ({"meta", "cpu"} if kind == "xlnet" else {"meta"})  # it names the type
@@ -57,7 +54,7 @@ def test_transformers_of_all_kinds_are_built_for_their_weights(
 def test_tied_weights_are_stored() -> None:
     tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     tied[1].weight = tied[0].weight
-    stored = weights_from_bytes(weights_to_bytes(tied))
+    stored = load(weights_to_bytes(tied))
     assert all(torch.equal(stored[name], each) for name, each in tied.state_dict().items())
 
 
@@ -69,7 +66,7 @@ def test_network_with_larger_tables_than_weights_is_refused() -> None:
             super().__init__(2, 2)
             self.register_buffer("mask", torch.ones(positions, positions), persistent=False)
 
-    stored = weights_from_bytes(weights_to_bytes(WithTable(10)))
+    stored = load(weights_to_bytes(WithTable(10)))
     build_without_weights(lambda: WithTable(100), stored)
     with pytest.raises(InputError, match="expected tables of less than"):
         build_without_weights(lambda: WithTable(10**6), stored)

@@ -38,14 +38,6 @@ LAYERS = ("last", "mix")
 HIGHEST_RATE = 5e-4
 
 
-class NoPooler(nn.Module):
-    """In place of a layer over the first subword, which only classifiers read."""
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Return the states as they are: nobody reads them."""
-        return states
-
-
 class TransformerEncoder(nn.Module):
     """A transformer, and the mean of its states over the subwords of each token.
 
@@ -61,7 +53,7 @@ class TransformerEncoder(nn.Module):
         super().__init__()
         self.transformer, self.is_frozen = transformer, is_frozen
         if getattr(transformer, "pooler", None) is not None:
-            transformer.pooler = NoPooler()
+            transformer.pooler = nn.Identity()  # only classifiers read its output
         self.mix: nn.Parameter | None = None
         if layers == "mix":
             self.mix = nn.Parameter(torch.zeros(transformer.config.num_hidden_layers + 1))
@@ -115,6 +107,7 @@ class TransformerShim(TorchShim):
     """
 
     tokenizer: Tokenizer
+    is_large = True
 
     def __init__(
         self,
@@ -126,7 +119,7 @@ class TransformerShim(TorchShim):
         dtype: str | None,
     ) -> None:
         build = partial(TransformerEncoder, layers=layers, is_frozen=is_frozen)
-        super().__init__(build, mixed_precision, dtype, quantize, is_large=True)
+        super().__init__(build, mixed_precision, dtype)
         self.name, self._settings, self._has_warned = name, settings, False
 
     def finish_update(self, optimizer: Optimizer) -> None:
@@ -151,6 +144,10 @@ class TransformerShim(TorchShim):
         is_typed = self.tokenizer.encode(["a b"])[0].types.any()
         return cast(TransformerEncoder, self.module).mix is None and not is_typed
 
+    def to_inference(self, dtype: str) -> nn.Module:
+        """Make the transformer to predict with."""
+        return cast(nn.Module, quantize(self.module, dtype))
+
     def build_module(self, **dims: int) -> None:
         """Load the pretrained transformer, on the device in use."""
         transformer, self.tokenizer = load(self.name, *self._settings)
@@ -160,13 +157,12 @@ class TransformerShim(TorchShim):
         """Write weights, config and tokenizer; nothing if they are not loaded yet."""
         return b"" if self._model is None else write(self._model, self.tokenizer)
 
-    def from_bytes(self, data: bytes) -> Self:
+    def _read_module(self, data: bytes) -> nn.Module | None:
         """Read them. Raises InputError for bytes that cannot be used safely."""
-        module = None
-        if data:
-            module, self.tokenizer = read(data, self.build)
-        self.load_module(module)
-        return self
+        if not data:
+            return None
+        module, self.tokenizer = read(data, self.build)
+        return module
 
 
 def transformer(

@@ -9,7 +9,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ...input_error import InputError
 from ..dtype import DTYPES, sharing_copy
-from ..onnx_export import OnnxModule
+from ..onnx_export import int8_session
 from ..torch_internals import PackedLinear, has_packed_linear
 from .hf_internals import feed_forward_with_gelu
 
@@ -54,7 +54,7 @@ class Int8Transformer(nn.Module):
         super().__init__()
         example = torch.ones((2, 8), dtype=torch.int64)
         examples = {"input_ids": example, "attention_mask": example}
-        self.onnx = OnnxModule(Positional(transformer), examples)
+        self.session = int8_session(Positional(transformer), examples)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None = None
@@ -66,8 +66,8 @@ class Int8Transformer(nn.Module):
                 "another dtype."
             )
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        hidden = self.onnx(input_ids=input_ids, attention_mask=mask)
-        return BaseModelOutput(last_hidden_state=cast(Any, hidden))
+        hidden = self.session.run(input_ids=input_ids.numpy(), attention_mask=mask.numpy())
+        return BaseModelOutput(last_hidden_state=cast(Any, torch.from_numpy(hidden)))
 
 
 class Positional(nn.Module):

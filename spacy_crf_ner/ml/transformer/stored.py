@@ -17,6 +17,7 @@ from typing import Any
 import srsly
 import torch
 import transformers
+from safetensors.torch import load as load_weights
 from torch import nn
 from transformers import (
     MODEL_FOR_TEXT_ENCODING_MAPPING,
@@ -30,13 +31,13 @@ from transformers.utils import logging
 
 from ...input_error import InputError
 from ..checksummed import is_of_machine, readable, seal, unseal
-from ..stored_weights import build_without_weights, weights_from_bytes, weights_to_bytes
-from .positions import max_positions
+from ..stored_weights import build_without_weights, weights_to_bytes
 from .slow_tokenizer import SlowTokenizer
 from .tokenizer import Tokenizer
 
 # The environment variable by which a process allows transformers that run code of their own.
 TRUST = "SPACY_CRF_NER_TRUST_REMOTE_CODE"
+SOURCE = ("cache_dir", "revision", "subfolder", "token")  # settings that say where to load from
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 # The library makes lists of as many elements as there are layers or labels, before any weights.
 COUNTED, MAX_COUNT = ("layer", "label", "block"), 10_000
@@ -46,26 +47,14 @@ TOKENIZER_FILE = re.compile(
     r"(?!config)\w[\w.-]*\.(txt|json|jsonl|model|codes|spm|vocab|dic|dict|tsv)", re.IGNORECASE
 )
 CODE_FILE = re.compile(r"\w+\.py")
-
-Files = dict[str, bytes]
+# In these model families the first positions belong to padding.
+SHIFTED = ("roberta", "camembert", "mpnet", "longformer", "data2vec", "ibert", "luke", "xmod")
+UNLIMITED = 10**9  # positions, where they are relative
 
 
 def trusts_remote_code() -> bool:
     """Return whether this process allows transformers that run code of their own."""
     return os.environ.get(TRUST) == "1"
-
-
-@contextmanager
-def no_progress_bars() -> Iterator[None]:
-    """Let the library transformers show no progress bars: weights of a file load in a moment."""
-    untyped: Any = logging
-    were_shown = untyped.is_progress_bar_enabled()
-    untyped.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if were_shown:
-            untyped.enable_progress_bar()
 
 
 def check_no_code(settings: Any, where: str) -> None:
@@ -104,9 +93,10 @@ def load(
     code of its own.
     """
     config, tokenizer = load_tokenizer(name, tokenizer_config, transformer_config)
+    source = {key: transformer_config[key] for key in SOURCE if key in transformer_config}
     with _loading(name) as given:
         transformer: Any = _auto_class(config).from_pretrained(
-            name, config=config, use_safetensors=True, **given, **_source(transformer_config)
+            name, config=config, use_safetensors=True, **given, **source
         )
         _check_fit(transformer.float(), tokenizer)
     return transformer, tokenizer
@@ -122,18 +112,14 @@ def load_tokenizer(
         return config, _own_tokenizer(AutoTokenizer.from_pretrained(name, **settings), config)
 
 
-def _source(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that say where to load from."""
-    names = "cache_dir", "revision", "subfolder", "token"
-    return {name: settings[name] for name in names if name in settings}
-
-
 @contextmanager
 def _loading(name: str) -> Iterator[dict[str, Any]]:
     """Load from a folder or the hub, with the given arguments; errors are InputErrors."""
+    untyped: Any = logging
+    shows_progress = untyped.is_progress_bar_enabled()
+    untyped.disable_progress_bar()  # weights of a file load in a moment
     try:
-        with no_progress_bars():
-            yield {"trust_remote_code": trusts_remote_code()}
+        yield {"trust_remote_code": trusts_remote_code()}
     except Exception as error:
         if isinstance(error, InputError) or is_of_machine(error):
             raise
@@ -145,6 +131,9 @@ def _loading(name: str) -> Iterator[dict[str, Any]]:
             f"as safetensors, got {name!r}, which fails with {reason[:300]} Name another one, "
             "by --transformer, or choose a config without one, as cnn."
         ) from error
+    finally:
+        if shows_progress:
+            untyped.enable_progress_bar()
 
 
 def _check_fit(transformer: Any, tokenizer: Tokenizer) -> None:
@@ -177,6 +166,17 @@ def _own_tokenizer(tokenizer: Any, config: Any) -> Tokenizer:
     if not tokenizer.is_fast:
         return SlowTokenizer(tokenizer, longest)
     return Tokenizer(tokenizer.backend_tokenizer.to_str(), tokenizer.pad_token_id or 0, longest)
+
+
+def max_positions(config: Any) -> int:
+    """Return the number of positions of a transformer; `UNLIMITED` if they are relative."""
+    n = getattr(config, "max_position_embeddings", None)
+    relative = getattr(config, "position_embedding_type", "absolute") != "absolute"
+    relative |= not getattr(config, "position_biased_input", True)  # DeBERTa
+    if relative or not isinstance(n, int) or n <= 0:
+        return UNLIMITED
+    is_shifted = any(family in config.model_type for family in SHIFTED)
+    return n - (config.pad_token_id + 1) if is_shifted else n
 
 
 def write(module: Any, tokenizer: Tokenizer) -> bytes:
@@ -224,7 +224,7 @@ def _read(
     """Read a transformer; `trust_remote_code` is never asked for on the terminal."""
     trust = trusts_remote_code()
     given = {"trust_remote_code": trust, "local_files_only": not trust}
-    weights = weights_from_bytes(content["weights"])
+    weights = load_weights(content["weights"])
     with TemporaryDirectory() as name:
         folder = Path(name)
         _write_config(json.loads(content["config"]), folder)
@@ -266,7 +266,7 @@ def _write_config(settings: Any, folder: Path) -> None:
     (folder / CONFIG).write_text(json.dumps(settings), encoding="utf-8")
 
 
-def _write_tokenizer(files: Files, folder: Path) -> None:
+def _write_tokenizer(files: dict[str, bytes], folder: Path) -> None:
     """Write the files of a tokenizer into a folder, without settings that are not read here."""
     for name, content in files.items():
         is_other = name.lower() == TOKENIZER_CONFIG and name != TOKENIZER_CONFIG

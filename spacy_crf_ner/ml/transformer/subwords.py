@@ -64,44 +64,22 @@ CPU_BF16 = BatchLimits(2048, 120)  # a batch costs 260, but then over a tenth wo
 GPU = BatchLimits(32768, 1365)
 
 
-class Window(NamedTuple):
-    """A part of a doc, with its text."""
-
-    doc: int
-    start: int  # its first token
-    end: int  # the token after its last
-    character: int  # its first one, counted over all docs
-    text: str
-
-
 class Texts(NamedTuple):
-    """Docs as texts. Characters are counted over all docs, each of which ends with a space more."""
+    """The texts of docs as one, each with a space after it, and the characters of their tokens."""
 
-    texts: list[str]
-    first_characters: Ints  # (docs + 1,)
-    first_tokens: Ints  # (docs + 1,)
+    text: str
     starts: Ints  # (N,), the first character of each token
     ends: Ints  # (N,), the character after its last
-
-    def window(self, doc: int, start: int, end: int) -> Window:
-        """Return a part of a doc, which has tokens."""
-        token, base = self.first_tokens[doc], self.first_characters[doc]
-        begin, stop = self.starts[token + start], self.ends[token + end - 1]
-        text = self.texts[doc]
-        if begin > base or stop < base + len(text):
-            text = text[begin - base : stop - base]
-        return Window(doc, start, end, int(begin), text)
 
 
 def read_texts(docs: Sequence[Doc]) -> Texts:
     """Read the texts of docs, and where their tokens are."""
-    texts = [doc.text for doc in docs]
+    texts = [doc.text + " " for doc in docs]
     columns = [doc.to_array([IDX, LENGTH]).astype(np.int64).reshape(-1, 2) for doc in docs]
-    first_characters = edges([len(text) + 1 for text in texts])
-    first_tokens = edges([len(doc) for doc in docs])
     within = np.concatenate([*columns, np.zeros((0, 2), dtype=np.int64)])
-    starts = within[:, 0] + np.repeat(first_characters[:-1], np.diff(first_tokens))
-    return Texts(texts, first_characters, first_tokens, starts, starts + within[:, 1])
+    firsts = edges([len(text) for text in texts])[:-1]
+    starts = within[:, 0] + np.repeat(firsts, [len(doc) for doc in docs])
+    return Texts("".join(texts), starts, starts + within[:, 1])
 
 
 def divide(
@@ -120,8 +98,8 @@ def divide(
     """
     texts = read_texts(docs)
     windows = [
-        texts.window(i, start, end)
-        for i, doc in enumerate(docs)
+        (first + start, first + end)
+        for doc, first in zip(docs, edges([len(doc) for doc in docs]).tolist())
         for start, end in _checked(get_spans(doc), doc)
         if end > start
     ]
@@ -132,7 +110,7 @@ def divide(
         nothing = np.zeros(0, dtype=np.int64)
         return Subwords([], nothing, np.zeros(len(texts.starts), dtype=np.int64))
     ids, types, characters = (np.concatenate(each) for each in zip(*(each for _, each in pairs)))
-    begins = np.repeat([window.character for window, _ in pairs], lengths)
+    begins = np.repeat([texts.starts[first] for first, _ in pairs], lengths)
     cells, batches = _batch(lengths, ids, types if types.any() else None, pad_id, limits)
     tokens, subwords = align(texts, begins + characters[:, 0], begins + characters[:, 1])
     counts = np.bincount(tokens, minlength=len(texts.starts))
@@ -159,20 +137,16 @@ def _checked(spans: Any, doc: Doc) -> list[tuple[int, int]]:
 
 
 def _encode(
-    texts: Texts, windows: list[Window], encode: Encode, longest: int
-) -> Iterator[tuple[Window, Encoded]]:
-    """Yield windows of at most so many subwords."""
-    for window, encoded in zip(windows, encode([window.text for window in windows])):
-        if len(encoded.ids) <= longest:
-            yield window, encoded
-        elif window.end - window.start == 1:
-            yield window, Encoded(*(each[:longest] for each in encoded))
+    texts: Texts, windows: list[tuple[int, int]], encode: Encode, longest: int
+) -> Iterator[tuple[int, Encoded]]:
+    """Yield the first token of each window, and its subwords, at most `longest`."""
+    found = encode([texts.text[texts.starts[i] : texts.ends[j - 1]] for i, j in windows])
+    for (first, end), encoded in zip(windows, found):
+        if len(encoded.ids) <= longest or end - first == 1:
+            yield first, Encoded(*(each[:longest] for each in encoded))
         else:
-            middle = (window.start + window.end) // 2
-            parts = (window.start, middle), (middle, window.end)
-            yield from _encode(
-                texts, [texts.window(window.doc, *part) for part in parts], encode, longest
-            )
+            middle = (first + end) // 2
+            yield from _encode(texts, [(first, middle), (middle, end)], encode, longest)
 
 
 def _batch(
@@ -220,8 +194,7 @@ def align(texts: Texts, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     the edges of a subword do not count, unless it has nothing else. So a token never gets its
     neighbour's.
     """
-    joined = " ".join(texts.texts) + " "
-    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    codes = np.frombuffer(texts.text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
     is_space = SPACES[np.minimum(codes, len(SPACES) - 1)]
     places = np.arange(len(codes))
     following = np.minimum.accumulate(np.where(is_space, len(codes), places)[::-1])[::-1]

@@ -46,14 +46,12 @@ class Tokenizer:
     def encode_again(self, texts: Sequence[str]) -> list[Encoded]:
         """Divide texts into subwords; keep them for the next time."""
         new = [text for text in dict.fromkeys(texts) if text not in self._kept]
-        added = sum(PER_TEXT + len(text) for text in new)
-        if self._size + added > MAX_KEPT:
-            self._kept, self._size = {}, 0
-            new = [*dict.fromkeys(texts)]
-            added = sum(PER_TEXT + len(text) for text in new)
         self._kept.update(zip(new, self.encode(new)))
-        self._size += added
-        return [self._kept[text] for text in texts]
+        self._size += sum(PER_TEXT + len(text) for text in new)
+        found = [self._kept[text] for text in texts]
+        if self._size > MAX_KEPT:
+            self._kept, self._size = {}, 0
+        return found
 
     @property
     def state(self) -> dict[str, Any]:
