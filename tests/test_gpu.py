@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from functools import partial
-from itertools import cycle, pairwise
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -204,15 +204,9 @@ def test_recurrent_layers_predict_in_float16(gpu, tiny_transformer):
     assert {weight.dtype for weight in rnn.parameters()} == {torch.float16}
 
 
-@pytest.mark.parametrize("mixed_precision", [True, "bf16"])
+@pytest.mark.parametrize("mixed_precision", [True, *["bf16"] * HAS_BF16])
 def test_mixed_precision_uses_bfloat16_if_supported(gpu, tiny_transformer, mixed_precision):
     """The first update moves all weights: no scaler discards it."""
-    if mixed_precision == "bf16" and not HAS_BF16:
-        nlp = pipeline(tiny_transformer, mixed_precision)
-        optimizer = initialized(nlp)
-        with pytest.raises(ValueError, match="expected a GPU that supports bfloat16"):
-            step(nlp, optimizer)
-        return
     nlp = pipeline(tiny_transformer, mixed_precision)
     optimizer = initialized(nlp)
     kinds = set()
@@ -230,20 +224,6 @@ def test_mixed_precision_uses_bfloat16_if_supported(gpu, tiny_transformer, mixed
     assert not any(torch.equal(value, before[name]) for name, value in weights(nlp).items())
 
 
-@pytest.mark.parametrize("mixed_precision", [False, True])
-def test_gradients_of_parts_add_up_in_each_dtype(gpu, tiny_transformer, mixed_precision):
-    found = []
-    for parts in ([0, 7], [0, 3, 5, 7]):
-        nlp = pipeline(tiny_transformer, mixed_precision)
-        examples = make_examples(nlp)
-        initialized(nlp)
-        for begin, end in pairwise(parts):
-            nlp.update(examples[begin:end], sgd=False)
-        found.append(gradients(nlp)["1.projection.weight"])
-    whole, summed = found
-    torch.testing.assert_close(summed, whole, rtol=0.05, atol=0.05 * float(whole.abs().max()))
-
-
 def test_grouped_adam_updates_cpu_layer_while_gpu_is_in_use(gpu):
     """Some layers of spaCy stay on the CPU. Large and small arrays take different code paths."""
     for size in (8, 256):
@@ -257,20 +237,17 @@ def test_grouped_adam_updates_cpu_layer_while_gpu_is_in_use(gpu):
         assert (layer.get_param("W") != before).all() and not layer.get_grad("W").any()
 
 
-def test_pipeline_created_on_cpu_predicts_and_trains_on_gpu(tiny_transformer):
-    ops = get_current_ops()
+def test_pipeline_created_on_cpu_predicts_and_trains_on_gpu(gpu):
+    spacy.require_cpu()
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16}})
     optimizer = initialized(nlp)
     expected = [ents(doc) for doc in nlp.pipe(TEXTS)]
     spacy.require_gpu()
-    try:
-        assert [ents(doc) for doc in nlp.pipe(TEXTS)] == expected
-        before = weights(nlp)
-        step(nlp, optimizer)
-        assert any(not torch.equal(value, before[name]) for name, value in weights(nlp).items())
-    finally:
-        set_current_ops(ops)
+    assert [ents(doc) for doc in nlp.pipe(TEXTS)] == expected
+    before = weights(nlp)
+    step(nlp, optimizer)
+    assert any(not torch.equal(value, before[name]) for name, value in weights(nlp).items())
 
 
 def run_optimizer(device, settings, steps=12):
@@ -486,19 +463,9 @@ def test_spacy_train_trains_each_shipped_config(gpu, name, tiny_transformer, tmp
 def test_train_takes_the_gpu(gpu, folds):
     """Also for the calibration at the end, and to train without folds."""
     said = []
-    texts = [(text, spans) for text, spans in SENTENCES if text.strip()]
-    dev = [
-        (f"So {text}", [(s + 3, e + 3, label) for s, e, label in spans]) for text, spans in texts
-    ]
-    overrides = {"components.ner.model.hidden_width": 16}
-    nlp = spacy_crf_ner.train(
-        *(texts, dev),
-        config="cnn",
-        steps=2,
-        folds=folds,
-        overrides=overrides,
-        on_message=said.append,
-    )
+    dev = [(f"So {text}", [(s + 3, e + 3, label) for s, e, label in spans]) for text, spans in FULL]
+    settings = {"config": "cnn", "overrides": {"components.ner.model.hidden_width": 16}}
+    nlp = spacy_crf_ner.train(FULL, dev, **settings, steps=2, folds=folds, on_message=said.append)
     assert said[0] == f"Device: GPU 0, {torch.cuda.get_device_name(0)}"
     assert next(head(nlp, "ner").module.parameters()).is_cuda
     assert nlp.get_pipe("ner").calibrated_on > 0
@@ -555,16 +522,10 @@ def test_annotate_processes_on_two_gpus_match_pipe(tmp_path):
     initialized(nlp)
     nlp.to_disk(tmp_path / "model")
     (tmp_path / "texts.txt").write_text("\n".join(text for text, _ in FULL * 3), encoding="utf-8")
-    command = [
-        "predict",
-        str(tmp_path / "model"),
-        str(tmp_path / "texts.txt"),
-        "--output",
-        str(tmp_path / "out"),
-    ]
+    model, texts, out = (str(tmp_path / name) for name in ("model", "texts.txt", "out"))
     options = ["--gpu-id", "0,1", "--workers", "2", "--shard-size", "5"]
     options += ["--dtype", "fp16"]  # an error on a CPU
-    result = CliRunner().invoke(app, [*command, *options])
+    result = CliRunner().invoke(app, ["predict", model, texts, "--output", out, *options])
     assert result.exit_code == 0, result.output
     shards = sorted((tmp_path / "out").glob("part-*.jsonl"))
     lines = [line for shard in shards for line in shard.read_text("utf-8").splitlines()]

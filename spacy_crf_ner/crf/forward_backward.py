@@ -95,24 +95,19 @@ class ForwardBackward:
             p = p * of_docs[order.rank][:, None]
         return self._gradient(p, self._pair_counts(of_docs), p[: len(order.docs)], p[order.last])
 
-    def expected_scores(self) -> Floats:
-        """Return the expected score of the tag sequence of each doc: (B,).
+    def entropy(self) -> Floats:
+        """Return the entropy of the distribution of each doc, in nats: (B,).
 
-        It is the derivative of log_z when all scores are multiplied by 1 + x, at x = 0.
+        It is log_z minus the expected score; 0 for an empty doc, and undefined for a doc without a
+        legal path.
         """
         order, p = self.order, self._marginals()
         E, own = self.chain.emissions[order.rows], order.docs if self.chain.per_doc else slice(None)
         start, end = self.chain.start[own], self.chain.end[own]
         score = sum_by(order.rank, np.einsum("nc,nc->n", p, E), len(order.docs))
         score += (p[: len(order.docs)] * start).sum(1) + (p[order.last] * end).sum(1)
-        return self._by_doc(score + self._expected_transitions())
-
-    def entropy(self) -> Floats:
-        """Return the entropy of the distribution of each doc, in nats: (B,).
-
-        It is 0 for an empty doc, and undefined for a doc without a legal path.
-        """
-        return np.maximum(self.log_z - self.expected_scores(), 0.0)  # below 0 by rounding
+        score += self._expected_transitions()
+        return np.maximum(self.log_z - self._by_doc(score), 0.0)  # below 0 by rounding
 
     def log_segments(self, starts: Ints, tags: Ints) -> Floats:
         """Return the log probabilities that segments of tokens have given tags.

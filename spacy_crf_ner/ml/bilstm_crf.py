@@ -75,16 +75,12 @@ class Encoder(nn.Module):
         self.rnn.dropout = rate if self.rnn.num_layers > 1 else 0.0
         padded = X.device.type == "cpu" and (self.training or self.rnn.mode == "LSTM")
         encode = _encode_padded if padded else _encode_packed
-        X_own = X.to(next(self.rnn.parameters()).dtype)
-        if X.is_cuda:
-            flatten_weights(self.rnn)
-            # cuDNN has no bfloat16: autocast would take float16, whose gradients need a scaler.
-            in_bf16 = torch.get_autocast_dtype("cuda") is torch.bfloat16
-            enabled = torch.is_autocast_enabled("cuda") and not in_bf16
-            with torch.autocast("cuda", enabled=enabled):
-                encoded = encode(self.rnn, X_own, lengths)
-        else:
-            encoded = encode(self.rnn, X_own, lengths)
+        flatten_weights(self.rnn)
+        # cuDNN has no bfloat16: autocast would take float16, whose gradients need a scaler.
+        in_bf16 = torch.get_autocast_dtype("cuda") is torch.bfloat16
+        mixed = X.is_cuda and torch.is_autocast_enabled("cuda") and not in_bf16
+        with torch.autocast(X.device.type, enabled=mixed):
+            encoded = encode(self.rnn, X.to(next(self.rnn.parameters()).dtype), lengths)
         # In mixed precision the encoder returns 16 bits; the layers above may need 32.
         encoded = fast_dropout(encoded.to(X.dtype), rate, self.training)
         return torch.cat([encoded, X], dim=1) if self.config.skip else encoded

@@ -119,10 +119,9 @@ class WordEmbedding(nn.Module):
         if self.alphabet is not None and self.reader is not None:
             letters = F.pad(self.alphabet(words.alphabet), (0, 0, 1, 0))  # row 0 is zeros
             parts.append(self.reader(letters, words.chars))
-        if self.norms is not None:
-            parts.append(self.norms(words.norms))
-        if self.shapes is not None:
-            parts.append(self.shapes(words.shapes))
+        for table, rows in ((self.norms, words.norms), (self.shapes, words.shapes)):
+            if table is not None:
+                parts.append(table(rows))
         parts.append(words.vectors)
         rate = dropout if self.config.dropout is None else self.config.dropout
         return fast_dropout(F.embedding(tokens, torch.cat(parts, 1)), rate, self.training)

@@ -31,12 +31,8 @@ def to_onnx(
 ) -> bytes:
     """Convert a module that takes tensors by position and returns one tensor, "Y", to ONNX.
 
-    Raises InputError for a network of more than 2 GB.
-
-    Args:
-        examples: An example of each input, by name.
-        axes: The first axes of each input and of "Y", a letter for each, which may have any size.
-        int8: Whether to quantize linear layers: weights once, inputs at each call.
+    The first axes of each input and of "Y", a letter each, may have any size. With int8, linear
+    layers are quantized: weights once, inputs at each call. Raises InputError for 2 GB or more.
     """
     size = sum(weight.numel() * weight.element_size() for weight in module.parameters())
     if size >= MAX_BYTES:

@@ -177,45 +177,6 @@ def test_use_params_predicts_with_averages_until_it_ends(
     assert_near(weights_of(nlp), before, rtol=0)
 
 
-SETTINGS: list[dict[str, Any]] = [{"L2": 0.1}, {"L2": 0.1, "L2_is_weight_decay": False}]
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_optimizer_of_thinc_gives_the_weights_of_ours(
-    settings: dict[str, Any], tiny_transformer: str
-) -> None:
-    """Ours updates a module in one call, but not with the second settings."""
-    after = []
-    for optimizer in (Adam(0.001, **settings), GroupedAdam(0.001, **settings)):
-        nlp = nested(tiny_transformer)
-        before = weights_of(nlp)
-        for _ in range(3):
-            nlp.update(make_examples(nlp), sgd=optimizer)
-            assert not any(gradient.any() for gradient in take_gradients(nlp).values())
-        after.append(weights_of(nlp))
-    assert_near(*after)
-    assert all(
-        abs(after[0][name] - before[name]).max() > 1e-3 for name in before if before[name].any()
-    )
-
-
-def test_frozen_transformer_keeps_weights_and_evaluates_while_its_mix_learns(
-    tiny_transformer: str,
-) -> None:
-    dropout: dict[str, Any] = {"transformer_config": {}}
-    nlp = nested(tiny_transformer, frozen=True, layers="mix", **dropout)
-    before, optimizer = weights_of(nlp), Adam(0.01)
-    encoder = modules_of(nlp)["transformer"]
-    for _ in range(2):
-        nlp.update(make_examples(nlp), sgd=optimizer)
-        assert encoder.training and not any(each.training for each in encoder.transformer.modules())
-        assert all(weights.grad is None for weights in encoder.transformer.parameters())
-    after = weights_of(nlp)
-    same = {name for name in before if (before[name] == after[name]).all()}
-    frozen = {name for name in before if name.startswith("transformer.transformer.")}
-    assert len(frozen) > 20 and frozen <= same and "transformer.mix" in before.keys() - same
-
-
 # Devices
 
 

@@ -19,9 +19,8 @@ from torch import Tensor
 
 from damage import Intruder
 from encoders import ENCODERS, TEXTS, belongs
-from pipelines import OWN_TRANSFORMER, make_examples
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.ml import dtype, network
+from spacy_crf_ner.ml import dtype
 from spacy_crf_ner.ml.layer import Vectors, shim_of
 from spacy_crf_ner.ml.transformer import model
 from spacy_crf_ner.ml.transformer.model import transformer
@@ -158,7 +157,8 @@ def test_a_mix_learns_over_a_frozen_transformer(encoder: Encoder) -> None:
     changed = {n for n, w in module_of(layer).named_parameters() if not torch.equal(w, before[n])}
     assert changed == {"mix"}
     loaded = transformer("", layers="mix", frozen=True).from_bytes(layer.to_bytes())
-    assert {n for n, w in module_of(loaded).named_parameters() if w.requires_grad} == {"mix"}
+    for each in (layer, loaded):
+        assert {n for n, w in module_of(each).named_parameters() if w.requires_grad} == {"mix"}
 
 
 def test_dropout_of_the_config_is_for_training_only(encoder: Encoder) -> None:
@@ -317,14 +317,3 @@ def test_impossible_settings_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         layer_over(encoder("bert"), **settings)
-
-
-def test_weights_that_cannot_be_saved_are_refused_before_the_training(
-    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nlp = spacy.blank("en")
-    tok2vec = {**OWN_TRANSFORMER, "name": encoder("bert")}
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": tok2vec}})
-    monkeypatch.setattr(network, "MAX_BYTES", 10_000)
-    with pytest.raises(InputError, match=r"\[crf_ner\] transformer: .* at most 4 GiB"):
-        nlp.initialize(lambda: make_examples(nlp))

@@ -157,14 +157,14 @@ def _batch(
     for windows in batches(lengths, limits):
         steps = np.arange(lengths[windows[0]])
         mask = steps < lengths[windows, None]  # (B, T)
-        places = (firsts[windows, None] + steps)[mask]
-        cells[places] = size + np.flatnonzero(mask)
+        places = np.where(mask, firsts[windows, None] + steps, 0)
+        cells[places[mask]] = size + np.flatnonzero(mask)
         size += mask.size
         made.append(
             Batch(
-                pad(ids[places], mask, pad_id),
+                np.where(mask, ids[places], np.int64(pad_id)),
                 None if mask.all() else mask.astype(np.int64),
-                None if types is None else pad(types[places], mask, 0),
+                None if types is None else np.where(mask, types[places], np.int64(0)),
             )
         )
     return cells, made
@@ -216,13 +216,6 @@ def align(texts: Texts, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
 
 # Whether a character is a space, by its number; the last one stands for all after it.
 SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
-
-
-def pad(flat: Any, mask: NDArray[np.bool_], fill: int) -> Ints:
-    """Put numbers where a mask is True, and `fill` elsewhere."""
-    padded = np.full(mask.shape, fill, dtype=np.int64)
-    padded[mask] = flat
-    return padded
 
 
 def edges(lengths: Any) -> Ints:

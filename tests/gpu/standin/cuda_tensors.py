@@ -300,29 +300,15 @@ def _replace_dlpack():
 
 
 def _replace_storage():
-    """Files have tensors of the CPU, and `map_location` moves them."""
-    real_save, real_load = torch.save, torch.load
-
-    def down(x):
-        return on_cpu(x).clone() if isinstance(x, CudaTensor) else x
-
-    def save(obj, f, *args, **kwargs):
-        return real_save(_convert(obj, down), f, *args, **kwargs)
-
-    def load(f, map_location=None, **kwargs):
-        cuda = map_location is not None and torch.device(map_location).type == "cuda"
-        found = real_load(f, map_location="cpu" if cuda else map_location, **kwargs)
-        return (
-            _convert(found, lambda x: CudaTensor(x) if torch.is_tensor(x) else x) if cuda else found
-        )
-
-    torch.save, torch.load = save, load
+    """Files have tensors of the CPU."""
+    real = torch.save
+    torch.save = lambda obj, *args, **kwargs: real(_copied_to_cpu(obj), *args, **kwargs)
 
 
-def _convert(obj, convert):
+def _copied_to_cpu(obj):
     if isinstance(obj, dict):
-        return {key: _convert(value, convert) for key, value in obj.items()}
-    return convert(obj)
+        return {key: _copied_to_cpu(value) for key, value in obj.items()}
+    return on_cpu(obj).clone() if isinstance(obj, CudaTensor) else obj
 
 
 def _replace_distributed():
