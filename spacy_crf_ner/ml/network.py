@@ -96,13 +96,13 @@ def _forward(model: Network, docs: list[Doc], is_train: bool) -> tuple[Chain, Ca
     graph = Graph(model, docs, is_train)
     tok2vec, head = model.layers  # a copy by thinc has no references
     _ = shim_of(head).module  # before other layers: an error if there are no weights
-    scores = _score_tags(graph, head, graph.vectors(tok2vec))
+    chain, backward = _score_tags(graph, head, graph.vectors(tok2vec))
 
     def backprop(d_scores: Chain) -> list[Doc]:
-        graph.backward(scores, d_scores.scores)
+        backward(d_scores)
         return docs
 
-    return _to_chain(graph, scores), backprop
+    return chain, backprop
 
 
 def _forward_head(
@@ -111,17 +111,17 @@ def _forward_head(
     """Run the head alone, on vectors that do not learn from it."""
     d_X: list[list[Floats2d]] = []
     graph = Graph(model, X, is_train)
-    scores = _score_tags(graph, model, graph.add(None, X, d_X.append))
+    chain, backward = _score_tags(graph, model, graph.add(None, X, d_X.append))
 
     def backprop(d_scores: Chain) -> list[Floats2d]:
-        graph.backward(scores, d_scores.scores)
+        backward(d_scores)
         return d_X.pop()
 
-    return _to_chain(graph, scores), backprop
+    return chain, backprop
 
 
-def _score_tags(graph: Graph, head: Head, X: Tensor) -> tuple[Tensor, ...]:
-    """Compute the emissions (N, C), transitions (C, C), start and end (C,) from vectors (N, nI).
+def _score_tags(graph: Graph, head: Head, X: Tensor) -> tuple[Chain, Callable[[Chain], None]]:
+    """Compute the potentials from vectors (N, nI), and the callback for their gradient.
 
     Raises InputError for vectors of another width than those that the module was built for.
     """
@@ -135,10 +135,7 @@ def _score_tags(graph: Graph, head: Head, X: Tensor) -> tuple[Tensor, ...]:
         )
     # thinc's set_dropout_rate does not reach inside a torch module: pass the rate along.
     lengths, rate = torch.from_numpy(graph.lengths), head.attrs["dropout_rate"]
-    return cast(tuple[Tensor, ...], graph.run(head, X.to(shim.device), lengths, rate))
-
-
-def _to_chain(graph: Graph, scores: tuple[Tensor, ...]) -> Chain:
+    scores: tuple[Tensor, ...] = graph.run(head, X.to(shim.device), lengths, rate)
     # A copy: an optimizer changes the transitions in place, but predictions must not change. One
     # for all: each copy from a GPU waits.
     flat = torch.cat([each.detach().reshape(-1) for each in scores]).cpu()
@@ -146,7 +143,8 @@ def _to_chain(graph: Graph, scores: tuple[Tensor, ...]) -> Chain:
     emissions, transitions, start, end = (
         part.view(each.shape).numpy() for part, each in zip(parts, scores)
     )
-    return Chain(emissions, graph.lengths, transitions, start, end)
+    chain = Chain(emissions, graph.lengths, transitions, start, end)
+    return chain, lambda d_scores: graph.backward(scores, d_scores.scores)
 
 
 def _init(model: Network, X: list[Doc] | None = None, Y: Any = None) -> None:

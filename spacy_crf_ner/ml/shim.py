@@ -1,7 +1,7 @@
 """The torch module of a thinc layer: its weights, how it trains, and how it predicts."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal, Self, cast
 
@@ -254,8 +254,7 @@ class TorchShim(Shim):
         if is_mixed and self.mixed_precision == "bf16":
             is_mixed = has_fast_bf16()  # a GPU without it can predict
         # As in training, which is faster there.
-        autocast: AbstractContextManager[Any] = self._autocast() if is_mixed else nullcontext()
-        with torch.no_grad(), autocast:
+        with torch.no_grad(), self._autocast() if is_mixed else nullcontext():
             return module(*inputs)
 
     def inference_module(self) -> nn.Module:
