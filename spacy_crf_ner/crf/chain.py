@@ -67,12 +67,7 @@ class Chain(NamedTuple):
         return self.transitions, self.start, self.end
 
     def map(self, function: Callable[..., Floats], *others: "Chain") -> "Chain":
-        """Apply a function to each of the four arrays of scores.
-
-        Args:
-            function: Takes the array of this chain, and those of the others.
-            others: Chains of the same shapes.
-        """
+        """Apply a function to each array of scores, together with those of chains of its shapes."""
         E, A, start, end = map(function, self.scores, *(chain.scores for chain in others))
         return Chain(E, self.lengths, A, start, end)
 
@@ -94,11 +89,7 @@ class Chain(NamedTuple):
         return self.map(lambda scores, others: scores.astype(others.dtype, copy=False), other)
 
     def select_tags(self, tags: Ints) -> "Chain":
-        """Return the potentials of tags, in this order.
-
-        Args:
-            tags: Indices of tags, the same one several times if it stands for several: (K,).
-        """
+        """Return the potentials of tags, by their indices (K,), which may have a tag repeatedly."""
         E, lengths, A, start, end = self
         A = A[..., tags[:, None], tags]
         return Chain(E[:, tags], lengths, A, start[..., tags], end[..., tags])
@@ -106,9 +97,7 @@ class Chain(NamedTuple):
     def sum_tags(self, tags: Ints, C: int) -> "Chain":
         """Add the counts of K tags to C tags: the gradient for the chain of `select_tags`.
 
-        Args:
-            tags: The tag, 0 to C - 1, that each of the K tags is added to: (K,).
-            C: The number of tags.
+        `tags`, (K,), are the tags, 0 to C - 1, that each of them is added to.
         """
         to = np.zeros((len(tags), C))
         to[np.arange(len(tags)), tags] = 1.0
@@ -116,11 +105,7 @@ class Chain(NamedTuple):
         return Chain(E @ to, lengths, to.T @ A @ to, start @ to, end @ to)
 
     def select(self, docs: Ints) -> "Chain":
-        """Select docs, in this order; a doc may be selected several times.
-
-        Args:
-            docs: Indices of docs: (D,).
-        """
+        """Select docs by their indices (D,), in this order; a doc may be selected repeatedly."""
         lengths = self.lengths[docs]
         E = self.emissions[ranges(self.begins[docs], lengths)]
         if not self.per_doc:

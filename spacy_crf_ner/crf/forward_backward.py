@@ -145,13 +145,9 @@ class ForwardBackward:
     def message_gradient(self, d_alpha: Floats, d_beta: Floats) -> Chain:
         """Return the gradient of sum(d_alpha * log alpha + d_beta * log beta) for the chain.
 
-        Gradients of alpha move to the left with P(y_t = i | y_t+1 = j), those of beta to the right
-        with P(y_t+1 = j | y_t = i).
-
-        Args:
-            d_alpha: The gradient for the log alpha of `log_messages`, which sums to 0 at each
-                token, as alpha is known up to a constant: (N, C).
-            d_beta: That for log beta, likewise.
+        `d_alpha` and `d_beta`, (N, C), are the gradients for `log_messages`. They sum to 0 at each
+        token, as alpha and beta are known up to a constant. Gradients of alpha move to the left
+        with P(y_t = i | y_t+1 = j), those of beta to the right with P(y_t+1 = j | y_t = i).
         """
         order = self.order
         d_alpha, d_beta_here = d_alpha[order.rows], d_beta[order.rows]
@@ -281,14 +277,13 @@ class Scaled(ForwardBackward):
         self.beta = np.empty_like(self.alpha)
         self.beta[self.order.last] = end
         arrive, sums, n_docs = self._steps(self.arrive), self._steps(self.beta), self.order.n_docs
-        onward, after = self.K.swapaxes(-1, -2), None
-        for t in range(len(n_docs) - 1, -1, -1):
-            if after is not None:
-                _move(after, onward, sums[t][: n_docs[t + 1]])
-            after = arrive[t]
-            after *= sums[t]
+        onward = self.K.swapaxes(-1, -2)
+        for t in reversed(range(len(n_docs))):
+            if t + 1 < len(n_docs):
+                _move(arrive[t + 1], onward, sums[t][: n_docs[t + 1]])
+            arrive[t] *= sums[t]
             if t in norms:
-                after /= norms[t]
+                arrive[t] /= norms[t]
 
     def _steps(self, values: Floats) -> list[Floats]:
         """Split by position."""

@@ -39,10 +39,7 @@ class NegativeSpan(NamedTuple):
 
 
 def nll_with_gradient(
-    chain: Chain,
-    gold: Ints,
-    negatives: Sequence[NegativeSpan] = (),
-    ambiguous: Bools | None = None,
+    chain: Chain, gold: Ints, negatives: Sequence[NegativeSpan] = (), ambiguous: Bools | None = None
 ) -> tuple[Floats, Chain]:
     """Compute the negative log likelihood of the gold tags, in nats, and its gradient.
 
@@ -95,14 +92,7 @@ def negative_log_likelihood(chain: Chain, gold: Ints, ambiguous: Bools | None = 
 
 
 def nll_slope(chain: Chain, gold: Ints, ambiguous: Bools | None = None) -> float:
-    """Differentiate the summed negative log likelihood by x, when scores are multiplied by 1 + x.
-
-    Args:
-        chain: Potentials of B docs; illegal transitions are forbidden.
-        gold: Tags of all tokens, negative where the annotation is missing: (N,).
-        ambiguous: The tags that the gold tag "O", 0, may stand for besides itself: (N, C), None for
-            none.
-    """
+    """Differentiate the summed `negative_log_likelihood` by x, for scores times 1 + x."""
     _, gradient = nll_with_gradient(chain, gold, ambiguous=ambiguous)
     return _inner_product(gradient, chain)
 

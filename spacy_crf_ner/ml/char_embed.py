@@ -179,11 +179,7 @@ def char_word_embed(
 
 
 def _init(
-    model: Vectors,
-    X: list[Doc] | None = None,
-    Y: Any = None,
-    *,
-    config: WordEmbeddingConfig,
+    model: Vectors, X: list[Doc] | None = None, Y: Any = None, *, config: WordEmbeddingConfig
 ) -> None:
     """Build the module, with new weights, for the width of the static vectors in X's vocab."""
     nM = 0

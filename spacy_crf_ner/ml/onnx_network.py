@@ -37,9 +37,7 @@ EMPTY: dict[str, Any] = SimpleFrozenDict()
 
 
 def onnx_network(
-    decoder: str = "crf",
-    layers: dict[str, Any] = EMPTY,
-    get_spans: dict[str, Any] = EMPTY,
+    decoder: str = "crf", layers: dict[str, Any] = EMPTY, get_spans: dict[str, Any] = EMPTY
 ) -> Model[list[Doc], Chain]:
     """Build `spacy-crf-ner.OnnxNetwork.v1`, an exported `spacy-crf-ner.BiLSTMCRF.v1`.
 

@@ -52,10 +52,7 @@ class TorchShim(Shim):
     is_large = False  # whether 16 bits may be worth it in training on a CPU
 
     def __init__(
-        self,
-        build: Build,
-        mixed_precision: MixedPrecision = False,
-        dtype: str | None = None,
+        self, build: Build, mixed_precision: MixedPrecision = False, dtype: str | None = None
     ) -> None:
         super().__init__(None)
         check_dtype(dtype)

@@ -12,16 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from torch import Tensor
 
-from enumeration import (
-    SCORES,
-    SMALL_SCORES,
-    TIES,
-    Case,
-    best_path,
-    cases,
-    scored_paths,
-    tolerance,
-)
+from enumeration import SCORES, SMALL_SCORES, TIES, Case, best_path, cases, scored_paths, tolerance
 from spacy_crf_ner import crf
 from spacy_crf_ner.crf import (
     FORBIDDEN,
@@ -372,9 +363,7 @@ def test_scaled_forward_backward_matches_log_space(scale: float, own: bool) -> N
     assert_allclose(scaled.entropy(), logs.entropy(), atol=1e-9)
     weights = np.linspace(-1, 2, len(chain.lengths))
     pairs = zip(
-        scaled.expected_counts(weights).scores,
-        logs.expected_counts(weights).scores,
-        strict=True,
+        scaled.expected_counts(weights).scores, logs.expected_counts(weights).scores, strict=True
     )
     for found, expected in pairs:
         assert_allclose(found, expected, rtol=1e-8, atol=1e-12)

@@ -11,14 +11,7 @@ import torch
 from spacy.language import Language
 from thinc.api import Adam
 
-from graphs import (
-    assert_near,
-    model_of,
-    modules_of,
-    nested,
-    take_gradients,
-    weights_of,
-)
+from graphs import assert_near, model_of, modules_of, nested, take_gradients, weights_of
 from pipelines import make_examples
 from spacy_crf_ner.ml.shim import LossScale, TorchShim
 

@@ -30,7 +30,7 @@ from pipelines import SENTENCES, TOK2VEC, ents, make_examples
 from spacy_crf_ner import accelerate
 from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.ml.arrays import to_array, to_tensor
+from spacy_crf_ner.ml.arrays import to_array
 from spacy_crf_ner.ml.network import bilstm_crf, rnn_encoder
 from spacy_crf_ner.ml.shim import MixedPrecision, TorchShim
 from spacy_crf_ner.training.optimizer import GroupedAdam
@@ -185,15 +185,6 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make another device the default of thinc, as `spacy.prefer_gpu()` does."""
     for module in ("thinc.util", "spacy_crf_ner.ml.arrays", "spacy_crf_ner.ml.shim"):
         monkeypatch.setattr(f"{module}.get_torch_default_device", lambda: torch.device("meta"))
-
-
-def test_a_numpy_array_stays_on_the_cpu(elsewhere: None) -> None:
-    array = np.zeros((2, 3), dtype="f")
-    tensor = to_tensor(array)
-    tensor += 1
-    assert tensor.device.type == "cpu" and (array == 1).all()
-    array += 1
-    assert (to_array(tensor) == 2).all()
 
 
 def test_cpu_pipeline_trains_and_predicts_while_gpu_is_default(

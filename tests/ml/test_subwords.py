@@ -193,9 +193,7 @@ def test_a_token_with_too_many_subwords_is_cut() -> None:
 
 
 @given(
-    st.lists(st.integers(1, 50), min_size=1, max_size=40),
-    st.integers(1, 200),
-    st.integers(0, 40),
+    st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 200), st.integers(0, 40)
 )
 def test_batches_contain_each_window_once_within_limits(
     lengths: list[int], most: int, padding: int

@@ -24,12 +24,10 @@ def quantize(encoder: Any, dtype: str) -> Any:
         if encoder.mix is not None:
             raise InputError("dtype: int8 is for the last layer, got a mix. Choose another dtype.")
         copied.transformer = Int8Transformer(cast(nn.Module, copied.transformer))
-        return copied
-    torch_dtype = DTYPES[dtype]
-    if torch_dtype is not torch.float32:
-        copied = deepcopy(copied).to(torch_dtype)
+    elif dtype != "fp32":
+        copied = deepcopy(copied).to(DTYPES[dtype])
         on_cpu = next(copied.parameters()).device.type == "cpu"
-        if on_cpu and torch_dtype is torch.bfloat16 and has_packed_linear():
+        if on_cpu and dtype == "bf16" and has_packed_linear():
             _pack(copied)
     return copied
 
