@@ -9,7 +9,6 @@ Axes: B docs, N tokens of a batch, one doc after the other.
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -97,7 +96,7 @@ class Graph:
         self.lengths = np.array([len(doc) for doc in docs], dtype=np.int64)
         self._shims: dict[int, TorchShim] = {}
         # Of layers that thinc runs: vectors (N, width), leaves of the graph, and the callback.
-        self._foreign: list[tuple[Vectors | None, Tensor, Callable[..., Any]]] = []
+        self._foreign: list[tuple[Model[Any, Any], Tensor, Callable[..., Any]]] = []
 
     @cached_property
     def docs_to_read(self) -> list[Doc]:
@@ -118,7 +117,9 @@ class Graph:
         self._shims[shim.id] = shim
         return shim.begin_update(inputs) if self.is_train else shim.predict(inputs)
 
-    def add(self, layer: Vectors | None, Y: list[Floats2d], backprop: Callable[..., Any]) -> Tensor:
+    def add(
+        self, layer: Model[Any, Any], Y: list[Floats2d], backprop: Callable[..., Any]
+    ) -> Tensor:
         """Add the token vectors of a layer that thinc has run, and the callback: (N, width)."""
         width = max((y.shape[1] for y in Y), default=0)  # spacy-transformers: 0 for an empty doc
         X = to_tensor(self.root.ops.flatten([y for y in Y if y.shape[1] == width]))
@@ -148,11 +149,10 @@ class Graph:
     def _backward_scaled(self, Ys: tuple[Tensor, ...], dYs: tuple[Tensor, ...]) -> None:
         """Do a backward pass in float16; if gradients overflow, there are none."""
         loss_scale = [*self._shims.values()][-1].loss_scale
-        earlier = {}
-        for shim in self._shims.values():
-            for weights in shim.parameters.values():
-                if weights.grad is not None:
-                    earlier[weights], weights.grad = weights.grad, None
+        weights = [each for shim in self._shims.values() for each in shim.parameters.values()]
+        earlier = {each: each.grad for each in weights if each.grad is not None}
+        for each in earlier:
+            each.grad = None
         torch.autograd.backward(Ys, [dY * loss_scale.value for dY in dYs])
         own = [each for shim in self._shims.values() for each in shim.gradients().values()]
         own += [X.grad for _, X, _ in self._foreign if X.grad is not None]
@@ -160,18 +160,16 @@ class Graph:
         overflowed = not bool(norms(own).isfinite().all())
         loss_scale.update(overflowed)
         if overflowed:  # not even zeros stay: an optimizer would add its momentum
-            weights_of = (shim.parameters.values() for shim in self._shims.values())
-            for leaf in chain(*weights_of, (X for _, X, _ in self._foreign)):
+            for leaf in (*weights, *(X for _, X, _ in self._foreign)):
                 leaf.grad = None
-        for weights, gradient in earlier.items():
-            weights.grad = gradient if weights.grad is None else weights.grad.add_(gradient)
+        for each, gradient in earlier.items():
+            each.grad = gradient if each.grad is None else each.grad.add_(gradient)
 
-    def _turn(self, layer: Vectors | None) -> int:
+    def _turn(self, layer: Model[Any, Any]) -> int:
         """Return the number of the last listener of a layer, in the order in which spaCy has them.
 
         It walks a model breadth-first. The last of all listeners passes the gradients on that the
         others have added up, so it must get its own after them.
         """
         found = [node for node in self.root.walk() if hasattr(node, "upstream_name")]
-        within = layer.walk() if layer is not None else ()
-        return max((found.index(node) for node in within if node in found), default=0)
+        return max((found.index(node) for node in layer.walk() if node in found), default=0)

@@ -111,7 +111,7 @@ def _forward_head(
     """Run the head alone, on vectors that do not learn from it."""
     d_X: list[list[Floats2d]] = []
     graph = Graph(model, X, is_train)
-    chain, backward = _score_tags(graph, model, graph.add(None, X, d_X.append))
+    chain, backward = _score_tags(graph, model, graph.add(model, X, d_X.append))
 
     def backprop(d_scores: Chain) -> list[Floats2d]:
         backward(d_scores)
