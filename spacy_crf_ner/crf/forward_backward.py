@@ -39,9 +39,9 @@ class ForwardBackward:
     """The distribution over the tag sequences of each doc.
 
     It is computed with log sums in float64, for scores of any range. alpha and beta (N, C) are
-    known up to a constant for each token: the highest alpha is 0, and so is the highest beta,
-    except at last tokens. So the marginals of a token do not suffer from the rounding of the sums
-    over a long doc.
+    known up to a constant for each token: the highest beta is 0, except at last tokens, and
+    alpha + beta are log marginals. So these do not suffer from the rounding of the sums over a long
+    doc. arrive (N, C) is E + beta, up to a constant: beta_t = logsumexp(A + arrive_t+1).
 
     Attributes:
         log_z: The log partition of each doc, 0 for an empty one, at most FORBIDDEN / 2 for one
@@ -58,21 +58,26 @@ class ForwardBackward:
         # With an axis of docs, of length 1 if they share scores.
         own = order.docs if chain.per_doc else np.newaxis
         self.A, start, end = (scores[own].astype(np.float64) for scores in chain.transition_scores)
-        self.E = chain.emissions[order.rows].astype(np.float64)
-        self.alpha, self.beta = np.empty_like(self.E), np.empty_like(self.E)
+        self.K = self.A if chain.per_doc else self.A[0]
+        self.arrive = chain.emissions[order.rows].astype(np.float64)
+        self.alpha, self.beta = np.empty_like(self.arrive), np.empty_like(self.arrive)
         log_z, before = np.zeros(len(order.docs)), start
         for now, n in zip(order.steps, order.n_docs):
-            here = before[:n] + self.E[now]
+            here = before[:n] + self.arrive[now]
             highest = here.max(1, keepdims=True)
             log_z[:n] += highest[:, 0]
             self.alpha[now] = here - highest
             before = _log_sum(self.alpha[now][:, :, None] + self.A[:n], 1)
         self.beta[order.last] = end
         for before, now, n in reversed([*zip(order.steps, order.steps[1:], order.n_docs[1:])]):
-            arrive = self.E[now] + self.beta[now]
+            arrive = self.arrive[now]
+            arrive += self.beta[now]
             here = _log_sum(self.A[:n] + arrive[:, None, :], 2)
-            self.beta[before][:n] = here - here.max(1, keepdims=True)
+            highest = here.max(1, keepdims=True)
+            self.beta[before][:n] = here - highest
+            arrive -= highest
         log_z += _log_sum(self.alpha[order.last] + end, 1)
+        self.alpha -= _log_sum(self.alpha + self.beta, 1)[:, None]
         return log_z
 
     def marginals(self) -> Floats:
@@ -122,25 +127,26 @@ class ForwardBackward:
         Returns:
             (S,), -inf for an impossible segment.
         """
-        chain, order = self.chain, self.order
-        at = order.position[starts]
-        log_p = _log_share(self._log(self.alpha[at]) + self._log(self.beta[at]), tags[:, 0])
+        position = self.order.position
+        first = position[starts], tags[:, 0]
+        log_p = self._log_p(self.alpha[first], self.beta[first])
         segment, step = np.nonzero(tags[:, 1:] >= 0)
+        token = starts[segment] + step
+        here, after = position[token], position[token + 1]
         left, right = tags[segment, step], tags[segment, step + 1]
-        after = order.position[starts[segment] + step + 1]
-        own = (order.docs[order.rank[after]],) if chain.per_doc else ()
-        scores = self._log(self.beta[after]) + chain.emissions[order.rows[after]]
-        moves = _log_share(scores + chain.transitions[*own, left], right)
+        own = (self.order.rank[here],) if self.chain.per_doc else ()
+        arrive, beta = self.arrive[after, right], self.beta[here, left]
+        moves = self._log_p(self.K[*own, left, right], arrive, beta)
         return np.minimum(log_p + sum_by(segment, moves, len(log_p)), 0.0)
+
+    def _log_p(self, x: Floats, y: Floats, divisor: Floats | float = 0.0) -> Floats:
+        """Return log(x y / divisor), -inf for 0 and 0 / 0; here, all of them are logs."""
+        log_p = x + y - divisor
+        return np.where(log_p < FORBIDDEN / 2, -np.inf, np.minimum(log_p, 0.0))
 
     def log_messages(self) -> tuple[Floats, Floats]:
         """Return log alpha and log beta, each up to a constant for each token: (N, C)."""
-        position = self.order.position
-        return self._log(self.alpha[position]), self._log(self.beta[position])
-
-    def _log(self, sums: Floats) -> Floats:
-        """Return logs of values of alpha or beta, which are logs themselves here."""
-        return sums
+        return self.alpha[self.order.position], self.beta[self.order.position]
 
     def message_gradient(self, d_alpha: Floats, d_beta: Floats) -> Chain:
         """Return the gradient of sum(d_alpha * log alpha + d_beta * log beta) for the chain.
@@ -173,8 +179,8 @@ class ForwardBackward:
         """Yield for each token but the first the number of docs, and the pair marginals there."""
         order = self.order
         for before, now, n in zip(order.steps, order.steps[1:], order.n_docs[1:]):
-            arrive = self.E[now] + self.beta[now]
-            scores = self.alpha[before][:n, :, None] + self.A[:n] + arrive[:, None, :]
+            arrive = self.arrive[now][:, None, :]
+            scores = self.alpha[before][:n, :, None] + self.A[:n] + arrive
             yield n, _softmax(scores.reshape(n, -1)).reshape(scores.shape)
 
     def _marginals(self) -> Floats:
@@ -209,7 +215,7 @@ class ForwardBackward:
             d_A[:n] += flow if self.chain.per_doc else flow.sum(0)
             d_alpha[before][:n] += flow.sum(2)
         for before, now, n in steps:
-            scores = self.A[:n] + (self.E[now] + self.beta[now])[:, None, :]
+            scores = self.A[:n] + self.arrive[now][:, None, :]
             flow = _softmax(scores, 2) * d_beta[before][:n, :, None]
             d_A[:n] += flow if self.chain.per_doc else flow.sum(0)
             d_beta[now] += flow.sum(1)
@@ -342,9 +348,15 @@ class Scaled(ForwardBackward):
         of_pairs = np.einsum("nc,nc->n", moved, self.arrive[D:])
         return sum_by(order.rank[D:], of_pairs, D)
 
-    def _log(self, sums: Floats) -> Floats:
+    def log_messages(self) -> tuple[Floats, Floats]:
+        """Return log alpha and log beta, each up to a constant for each token: (N, C)."""
         with np.errstate(divide="ignore"):
-            return np.log(sums).clip(FORBIDDEN)
+            alpha, beta = (np.log(sums).clip(FORBIDDEN) for sums in super().log_messages())
+        return alpha, beta
+
+    def _log_p(self, x: Floats, y: Floats, divisor: Floats | float = 1.0) -> Floats:
+        with np.errstate(all="ignore"):
+            return np.fmax(np.log(x * y / divisor), -np.inf)  # fmax ignores the NaN of 0 / 0
 
 
 def _move(sums: Floats, K: Floats, out: Floats | None = None) -> Floats:
@@ -380,9 +392,3 @@ def _softmax(scores: Floats, axis: int = -1) -> Floats:
     p: Floats = np.exp(scores - scores.max(axis, keepdims=True))
     p /= p.sum(axis, keepdims=True)
     return p
-
-
-def _log_share(scores: Floats, tags: Ints) -> Floats:
-    """Return the log softmax of scores (S, C) at one tag each: (S,), -inf if it is forbidden."""
-    log_p = scores[np.arange(len(tags)), tags] - _log_sum(scores, 1)
-    return np.where(log_p < FORBIDDEN / 2, -np.inf, np.minimum(log_p, 0.0))

@@ -142,7 +142,9 @@ def _encode(
     """Yield the first token of each window, and its subwords, at most `longest`."""
     found = encode([texts.text[texts.starts[i] : texts.ends[j - 1]] for i, j in windows])
     for (first, end), encoded in zip(windows, found):
-        if len(encoded.ids) <= longest or end - first == 1:
+        if len(encoded.ids) <= longest:
+            yield first, encoded
+        elif end - first == 1:
             yield first, Encoded(*(each[:longest] for each in encoded))
         else:
             middle = (first + end) // 2
