@@ -22,6 +22,14 @@ NEAR_ZERO = st.floats(-1, 1, width=32)
 TEMPERATURES = st.sampled_from([0.25, 1.0, 1.7, 8.0])
 
 
+def random_potentials(lengths: Sequence[int], C: int, seed: int = 0) -> Chain:
+    """Potentials of docs of these lengths for C tags, in float64."""
+    rng = np.random.default_rng(seed)
+    shapes = (sum(lengths), C), (C, C), (C,), (C,)
+    E, A, start, end = (rng.normal(0, 1.5, shape) for shape in shapes)
+    return Chain(E, np.array(lengths), A, start, end)
+
+
 def read(scheme: str, tags: Sequence[str], boundaries: Sequence[bool]) -> list[Span]:
     """Read the entities off legal tags, token by token; at a break an entity of IO ends."""
     spans: list[Span] = []

@@ -111,11 +111,6 @@ def test_changed_file_of_component_is_named(
 
 IMPOSSIBLE = [{"labels": 5}, {"labels": ["A", "A"]}, {"labels": [""]}, {"labels": ["!A"]}]
 IMPOSSIBLE += [{"encoding": ""}, {"encoding": [1, 1]}, {"encoding": {}}, {"guarantees": []}]
-IMPOSSIBLE += [
-    {"settings": 5},
-    {"settings": {"threshold": 0.5}},
-    {"settings": {"threshold": ["0.0"]}},
-]
 IMPOSSIBLE += [{"settings": 5}, {"settings": ["threshold"]}]
 PAIRS = [0.5, ["0.0"], [0.0, 0.5], ["0.0", "x"], ["0.0", '"1"'], ["0.0", "-1.0"], ["0.0", "[1.0]"]]
 IMPOSSIBLE += [{"settings": {"threshold": pair}} for pair in PAIRS]

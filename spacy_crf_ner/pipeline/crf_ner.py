@@ -1,5 +1,6 @@
 """The spaCy component: entities from the best legal tag sequence of a linear-chain CRF."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -22,10 +23,11 @@ from .annotation import SPANS_KEY, Prediction, add_confidence_extension, annotat
 from .distill_targets import distill_targets
 from .encoding import Encoding, EntityPosterior, make_encoding
 from .gold import collect_labels, learnable_labels
-from .learning_rates import LearningRateCheck
 from .loss import gold_loss, rehearsal_loss
 from .seen_texts import SeenTexts
 from .transformer_config import set_optimizer
+
+UPDATES_AT_ZERO = 20  # before a warning that nothing is learned
 
 
 @Language.factory(
@@ -129,7 +131,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         self.seen_texts = SeenTexts(self.cfg, name)
         self._rehearsal_model = None
         self.computed: network.ComputedPotentials | None = None
-        self._check_learning_rate = LearningRateCheck(name)
+        self._updates_at_zero = 0  # in a row, with a learning rate of 0
         add_confidence_extension()
         set_optimizer(nlp, model)
 
@@ -275,7 +277,15 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
 
     def finish_update(self, sgd: Any) -> None:
         """Update the weights; warn about a learning rate that stays at 0."""
-        self._check_learning_rate(sgd)
+        if isinstance(sgd, Optimizer) and not hasattr(sgd, "groups"):  # GroupedAdam warns itself
+            self._updates_at_zero = 0 if sgd.learn_rate else self._updates_at_zero + 1
+            if self._updates_at_zero == UPDATES_AT_ZERO:
+                warnings.warn(
+                    f"[{self.name}] expected a learning rate above 0, got 0 in {UPDATES_AT_ZERO} "
+                    "updates, in which nothing was learned. Call optimizer.step_schedules() after "
+                    "each update, or set optimizer.learn_rate.",
+                    stacklevel=2,
+                )
         super().finish_update(sgd)
 
     def rehearse(

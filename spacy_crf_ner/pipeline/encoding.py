@@ -58,17 +58,20 @@ class Encoding:
             if entities cannot overlap.
         scheme: The tags of one chain.
         tags: The tags of the model, which are those of all chains.
+        levels: The label and the level of each label of these tags.
         chains: The number M of chains.
         added_like: The tag whose weights those of an added label are copies of; None for zeros.
     """
 
     key: str | None = None
     added_like: int | None = TAG_OUTSIDE
+    max_nesting = 1
     chains = 1
 
     def __init__(self, scheme: str, labels: tuple[str, ...], name: str) -> None:
         self.scheme = self.tags = TagScheme(scheme, labels)
         self.labels, self.name = labels, name
+        self.levels = [*product(labels, range(self.max_nesting))]
 
     def split(self, scores: Chain) -> tuple[Chain, Callable[[Chain], Chain]]:
         """Return the potentials of the B * M chains, and the callback for their gradient."""
@@ -82,9 +85,16 @@ class Encoding:
         Return also the tags that "O" may stand for, bool (N * M, C), or None. Raises InputError for
         an entity of an unknown label, or with whitespace at an edge.
         """
-        gold = [gold_tags(eg, self.scheme, self.name) for eg in examples]
-        ambiguous = ambiguous_tags(examples, self.scheme)
-        return fix_boundaries(np.concatenate(gold), ambiguous, [*map(len, gold)], self.scheme)
+        rows = [row for eg in examples for row in self.gold_tags(eg)]
+        ambiguous = None if self.key else ambiguous_tags(examples, self.scheme)
+        return fix_boundaries(np.concatenate(rows), ambiguous, [*map(len, rows)], self.scheme)
+
+    def gold_tags(self, eg: Example) -> NDArray[np.int64]:
+        """Convert the gold entities to tag ids of the predicted tokens: (M, T), -1 where missing.
+
+        Raises InputError as `gold`.
+        """
+        return gold_tags(eg, self.scheme, self.name)[None]
 
     def negatives(self, examples: Sequence[Example], key: str | None) -> list[NegativeSpan]:
         """Convert the negative spans in `doc.spans[key]` of gold docs; none without a key.
@@ -123,26 +133,29 @@ class Encoding:
 
         Leaves out spans with tokens without annotation, or of a label that is not annotated there.
         """
-        missing = gold_tags(eg, self.scheme, self.name) < 0
-        ambiguous = unannotated(eg, self.labels)
-        gold = self._aligned(eg)
-        return [
-            (p, span in gold)
-            for span, p in candidates
-            if not missing[span[0] : span[1]].any()
-            and not ambiguous[span[0] : span[1], self.scheme.numbers[span[2]]].all()
-        ]
-
-    def _aligned(self, eg: Example) -> set[tuple[int, int, str]]:
+        missing = self.gold_tags(eg) < 0
+        ambiguous = unannotated(eg, self.labels, overlapping=self.key is not None)
         ents = eg.get_aligned_spans_y2x(gold_entities(eg.reference, self.key), allow_overlap=True)
-        return {(ent.start, ent.end, ent.label_) for ent in ents}
+        gold = {(ent.start, ent.end, ent.label_) for ent in ents}
+        matched = []
+        for (start, end, label), p in candidates:
+            chain, _ = self._chains_of(label)[0]  # of the outermost level
+            is_ambiguous = ambiguous[start:end, self.labels.index(label)].all()
+            if not (missing[chain, start:end].any() or is_ambiguous):
+                matched.append((p, (start, end, label) in gold))
+        return matched
 
     def possible_tags(self, excluded: Collection[str]) -> NDArray[np.bool_] | None:
         """Find the tags that are not of excluded labels: (M, C) bool; None for all."""
         if not excluded:
             return None
-        numbers = [self.scheme.numbers[label] for label in excluded]
-        return ~np.isin(self.scheme.label_of, numbers)[None]
+        is_kept = np.array([label not in excluded for label, _ in self.levels])
+        possible = is_kept[self.tags.label_of[1:].reshape(self.chains, -1)]
+        return np.insert(possible, TAG_OUTSIDE, True, axis=1)
+
+    def presets(self, doc: Doc) -> list[Preset]:
+        """Return the preset entities of each chain."""
+        return [[(ent, ent.label_) for ent in doc.ents]]
 
     def choose(self, candidates: Sequence[Candidate], threshold: float) -> list[Candidate]:
         """Choose compatible spans of a doc with the largest sum of probability minus threshold."""
@@ -163,8 +176,13 @@ class Encoding:
         No predicted entity has an excluded label; the distribution is conditional on that.
         """
         possible = self.possible_tags(excluded)
-        constraints = preset_constraints(docs, self.scheme, overwrite, possible)
-        return Posterior(scores, self.scheme, constraints, temperature, platt)
+        constraints = preset_constraints(docs, self.scheme, overwrite, self.presets, possible)
+        chains, _ = self.split(scores)
+        if self.key is None:
+            return Posterior(chains, self.scheme, constraints, temperature, platt)
+        posterior = Posterior(chains, self.scheme, constraints, temperature)
+        presets = [() if overwrite else doc.ents for doc in docs]
+        return OverlappingPosterior(posterior, self.labels, self.max_nesting, platt, presets)
 
     def transitions(
         self, scores: Chain
@@ -193,7 +211,7 @@ class LabelEncoding(Encoding):
     ) -> None:
         self.labels, self.max_nesting, self.key, self.name = labels, max_nesting, key, name
         self.scheme = TagScheme(scheme, (ANY,))
-        self.levels = [*product(labels, range(max_nesting))]  # label and level of each chain
+        self.levels = [*product(labels, range(max_nesting))]  # of the chains, in order
         self.chains = len(self.levels)
         names = (label if not k else f"{label} (level {k + 1})" for label, k in self.levels)
         self.tags = TagScheme(scheme, tuple(names))
@@ -269,14 +287,6 @@ class LabelEncoding(Encoding):
 
         return Chain(own_E, of_chains, *kinds), backprop
 
-    def gold(
-        self, examples: Sequence[Example]
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-        """Convert gold entities to the tags of each chain; see `Encoding.gold`."""
-        gold = np.concatenate([self.gold_tags(eg).ravel() for eg in examples])
-        lengths = [len(eg.predicted) for eg in examples for _ in self.levels]
-        return fix_boundaries(gold, None, lengths, self.scheme)
-
     def _chains_of(self, label: str) -> list[tuple[int, str]]:
         return [(i, ANY) for i, (each, _) in enumerate(self.levels) if label in ("", each)]
 
@@ -287,30 +297,6 @@ class LabelEncoding(Encoding):
             for label, k in self.levels
         ]
 
-    def match_candidates(
-        self, eg: Example, candidates: Iterable[Candidate]
-    ) -> list[tuple[float, bool]]:
-        """Return the probability of each candidate, and whether it is a gold entity.
-
-        Leaves out spans with tokens where entities of their label are not annotated.
-        """
-        # outermost levels
-        missing = dict(zip(self.labels, self.gold_tags(eg)[:: self.max_nesting] < 0))
-        gold = self._aligned(eg)
-        return [
-            (p, span in gold)
-            for span, p in candidates
-            if not missing[span[2]][span[0] : span[1]].any()
-        ]
-
-    def possible_tags(self, excluded: Collection[str]) -> NDArray[np.bool_] | None:
-        """Find the tags of each chain, "O" alone for excluded labels: (M, C) bool; None for all."""
-        if not excluded:
-            return None
-        is_kept = np.array([[label not in excluded] for label, _ in self.levels])
-        possible: NDArray[np.bool_] = is_kept | (np.arange(len(self.scheme.tags)) == TAG_OUTSIDE)
-        return possible
-
     def choose(self, candidates: Sequence[Candidate], threshold: float) -> list[Candidate]:
         """Choose disjoint spans of each label, then of those left, for each level of the label."""
         left, chosen = dict(candidates), list[Candidate]()
@@ -320,23 +306,6 @@ class LabelEncoding(Encoding):
             for span, _ in best:
                 del left[span]
         return sorted(chosen)
-
-    def posterior(
-        self,
-        docs: Sequence[Doc],
-        scores: Chain,
-        overwrite: bool,
-        temperature: float,
-        platt: PlattScaling,
-        excluded: Collection[str] = (),
-    ) -> EntityPosterior:
-        """Return the posterior distribution over the entities of docs."""
-        possible = self.possible_tags(excluded)
-        constraints = preset_constraints(docs, self.scheme, overwrite, possible, self.presets)
-        chains, _ = self.split(scores)
-        posterior = Posterior(chains, self.scheme, constraints, temperature)
-        presets = [() if overwrite else doc.ents for doc in docs]
-        return OverlappingPosterior(posterior, self.labels, self.max_nesting, platt, presets)
 
     def transitions(
         self, scores: Chain

@@ -154,18 +154,15 @@ class Posterior:
     @cached_property
     def _passes(self) -> crf.ForwardBackward:
         """The forward-backward pass at the temperature, for all probabilities."""
-        if self._temperature == 1.0:
-            return crf.forward_backward(self._chain)
-        return crf.forward_backward(
-            self._constrained(self._potentials.divided_by(self._temperature))
-        )
+        chain = self._chain
+        if self._temperature != 1.0:
+            chain = chain.divided_by(self._temperature)
+        return crf.forward_backward(chain)
 
     @cached_property
     def _chain(self) -> crf.Chain:
         """The constrained potentials, not divided by the temperature."""
-        return self._constrained(self._potentials)
-
-    def _constrained(self, chain: crf.Chain) -> crf.Chain:
+        chain = self._potentials
         if self._constraints.allowed is not None:
             emissions = crf.clamp(chain.emissions, self._constraints.allowed)
             chain = chain._replace(emissions=emissions)

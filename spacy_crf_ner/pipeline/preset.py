@@ -35,16 +35,12 @@ class DecodingConstraints:
     preset: NDArray[np.bool_]  # (N,), tokens whose annotation is kept, not predicted
 
 
-def _one_chain(doc: Doc) -> list[Preset]:
-    return [[(ent, ent.label_) for ent in doc.ents]]
-
-
 def preset_constraints(
     docs: Sequence[Doc],
     scheme: TagScheme,
     overwrite: bool,
+    chains: Callable[[Doc], Sequence[Preset]],
     possible: NDArray[np.bool_] | None = None,
-    chains: Callable[[Doc], Sequence[Preset]] = _one_chain,
 ) -> DecodingConstraints:
     """Convert entities, blocked tokens, sentence starts and whitespace to constraints.
 
@@ -58,9 +54,9 @@ def preset_constraints(
     characters count as whitespace. A preset entity that breaks these rules is kept, with a warning.
 
     Args:
-        possible: (M, C) bool, the tags that may be predicted in each of the M chains of a doc; None
-            for all. Preset entities may have others.
-        chains: Returns the preset entities of each chain of a doc.
+        chains: Returns the preset entities of each of the M chains of a doc.
+        possible: (M, C) bool, the tags that may be predicted in each chain; None for all. Preset
+            entities may have others.
     """
     presets = [chains(doc) for doc in docs]
     columns = [doc.to_array([ENT_IOB, ENT_TYPE, SENT_START, IS_SPACE]) for doc in docs]

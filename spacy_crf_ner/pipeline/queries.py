@@ -231,10 +231,8 @@ def alternatives(
         assert isinstance(posterior, Posterior)
         labeled = [[(*span[:2], label) for span in asked[i] for label in labels] for i in batch]
         of_batch = [asked[i] for i in batch]
-        of_labels, outside = (
-            posterior.uncalibrated(labeled),
-            posterior.outside_probabilities(of_batch),
-        )
+        of_labels = posterior.uncalibrated(labeled)
+        outside = posterior.outside_probabilities(of_batch)
         confidences = posterior.probabilities(of_batch)
         for i, p, *of_doc in zip(batch, of_labels, outside, confidences):
             rows = np.reshape(p, (-1, len(labels))).tolist()

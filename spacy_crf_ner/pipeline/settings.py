@@ -13,7 +13,7 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from thinc.api import Config
+from spacy.pipeline.tok2vec import DEFAULT_TOK2VEC_MODEL
 
 from ..input_error import InputError
 from .annotated_labels import KEY as ANNOTATED
@@ -21,23 +21,12 @@ from .annotated_labels import KEY as ANNOTATED
 if TYPE_CHECKING:
     from .crf_ner import CRFEntityRecognizer
 
-DEFAULT_MODEL = """
-[model]
-@architectures = "spacy-crf-ner.BiLSTMCRF.v1"
-hidden_width = 100
-
-[model.tok2vec]
-@architectures = "spacy.HashEmbedCNN.v2"
-pretrained_vectors = null
-width = 96
-depth = 4
-embed_size = 2000
-window_size = 1
-maxout_pieces = 3
-subword_features = true
-"""
 DEFAULT_CONFIG = {
-    "model": Config().from_str(DEFAULT_MODEL)["model"],
+    "model": {
+        "@architectures": "spacy-crf-ner.BiLSTMCRF.v1",
+        "hidden_width": 100,
+        "tok2vec": DEFAULT_TOK2VEC_MODEL,
+    },
     "thresholds": {},
     "candidate_thresholds": {},
     "disabled_labels": [],

@@ -2,47 +2,32 @@
 
 import copy
 import re
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 from spacy.language import Language
 
+import html_pages
 from spacy_crf_ner.explain.html import trellis_page
 from spacy_crf_ner.explain.trellis import explain
 
 EVIL = "<script>alert(1)</script>"
 
 
-class Page(HTMLParser):
-    """The elements with their attributes, and the text within each."""
+class Page(html_pages.Page):
+    """A page, with the text within each element."""
 
     def __init__(self, html: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, Any]]] = []
-        self.text: list[tuple[str, str]] = []
-        self.inside: list[str] = []
-        self.feed(html)
-        assert not self.inside  # each element is closed
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in ("meta", "link"):
-            self.inside.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.inside.pop() == tag
+        self.texts: list[tuple[str, str]] = []
+        super().__init__(html)
 
     def handle_data(self, data: str) -> None:
-        self.text.append((self.inside[-1] if self.inside else "", data))
+        self.texts.append((self.open[-1] if self.open else "", data))
+        super().handle_data(data)
 
-    def of(self, tag: str, kind: str) -> list[dict[str, Any]]:
+    def of(self, tag: str, kind: str) -> list[dict[str, str]]:
         """The attributes of all elements of a tag and a class."""
-        found = [attrs for name, attrs in self.elements if name == tag]
-        return [attrs for attrs in found if attrs.get("class") == kind]
+        return [attrs for attrs in self.all(tag) if attrs.get("class") == kind]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +56,7 @@ def test_trellis_page_draws_only_relevant_nodes_with_their_backpointers(
     assert len(page.of("line", "path edge")) == T - 1
     assert len(page.of("line", "edge")) == sum(t > 0 for t, _ in drawn) - (T - 1)
     told = [f"{explanation['marginals'][t][c]:.2f}" for t, c in drawn]
-    found = [text for tag, text in page.text if tag == "text" and re.fullmatch(r"\d\.\d\d", text)]
+    found = [text for tag, text in page.texts if tag == "text" and re.fullmatch(r"\d\.\d\d", text)]
     assert sorted(found) == sorted(told)
     assert f"and {13 - C} of 13 tags, which" in trellis_page(explanation)
 
@@ -112,7 +97,7 @@ def test_trellis_page_nodes_and_edges_match_explanation(explanation: dict[str, A
         emission, p = explanation["emissions"][t][c], explanation["marginals"][t][c]
         numbers = f"probability {p:.3f}, emission {emission:.3f}, score {score[c]:.3f}"
         expected.append(f"{token}, {tags[c]}: {numbers}{came}")
-    assert [text for tag, text in page.text if tag == "title" and ": " in text] == expected
+    assert [text for tag, text in page.texts if tag == "title" and ": " in text] == expected
     # The middle of each node, by token and tag.
     boxes = [attrs for tag, attrs in page.elements if tag == "rect" and "fill-opacity" in attrs]
     middle = [(float(box["x"]) + 21, float(box["y"]) + 11) for box in boxes]
@@ -165,9 +150,9 @@ def test_trellis_page_escapes_text_and_labels(explanation: dict[str, Any]) -> No
         labeling["entities"] = [{"start": 0, "end": 1, "text": EVIL, "label": EVIL}]
     page = Page(trellis_page(evil))
     assert "script" not in {tag for tag, _ in page.elements}
-    assert ("blockquote", evil["text"]) in page.text
-    assert ("td", EVIL) in page.text
-    assert any(tag == "title" and text == EVIL for tag, text in page.text)
+    assert ("blockquote", evil["text"]) in page.texts
+    assert ("td", EVIL) in page.texts
+    assert any(tag == "title" and text == EVIL for tag, text in page.texts)
 
 
 def test_trellis_page_loads_no_external_resource(explanation: dict[str, Any]) -> None:
@@ -206,9 +191,9 @@ def test_trellis_page_head_has_pipeline_and_calibration(explanation: dict[str, A
 def test_trellis_page_empty_text_shows_message(trained: Language) -> None:
     page = Page(trellis_page(explain(trained, "")))
     assert "svg" not in {tag for tag, _ in page.elements}
-    assert ("p", "The text has no token, so there is nothing to search.") in page.text
+    assert ("p", "The text has no token, so there is nothing to search.") in page.texts
 
 
 def test_trellis_page_shows_whitespace_token_as_repr(trained: Language) -> None:
     page = Page(trellis_page(explain(trained, "Hanoi \n\n Paris")))
-    assert ("td", repr("\n\n ")) in page.text
+    assert ("td", repr("\n\n ")) in page.texts

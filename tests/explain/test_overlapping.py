@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import spacy
 from spacy.language import Language
 from typer.testing import CliRunner
 
 from overlapping import LEARNED, TEXT, make_overlapping
-from pipelines import TOK2VEC
+from pipelines import small
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.explain.html import trellis_page
 from spacy_crf_ner.explain.trellis import explain
@@ -96,9 +95,8 @@ def test_explain_command_label_option_selects_label(nlp: Language, tmp_path: Pat
 
 
 def test_explain_command_label_with_flat_entities_prints_error(tmp_path: Path) -> None:
-    nlp = spacy.blank("en")
-    pipe = nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
-    pipe.add_label("PER")
+    nlp = small()
+    nlp.get_pipe("crf_ner").add_label("PER")
     nlp.initialize()
     nlp.to_disk(tmp_path)
     result = run(tmp_path, "Anna", "--label", "PER")

@@ -9,7 +9,7 @@ import spacy
 from spacy.language import Language
 from typer.testing import CliRunner
 
-from pipelines import TOK2VEC, make_examples, train
+from pipelines import listening, make_examples, small, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.explain.trellis import entities_in_words, explain, relevant_tags, visible
 
@@ -110,10 +110,7 @@ def test_a_text_without_words_has_an_explanation(
 
 
 def test_explain_runs_only_components_before_recognizer() -> None:
-    nlp = spacy.blank("en")
-    nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
-    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"}
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": listener}})
+    nlp = listening("tok2vec")
     train(nlp, make_examples(nlp), steps=3)
     ruler = nlp.add_pipe("entity_ruler", before="crf_ner")
     ruler.add_patterns([{"label": "ORG", "pattern": "visited"}])
@@ -129,13 +126,12 @@ def test_explain_runs_only_components_before_recognizer() -> None:
     assert nlp.pipe_names == ["tok2vec", "entity_ruler", "crf_ner", "merge_entities"]
 
 
-def test_explain_missing_or_ambiguous_component_raises() -> None:
+def test_explain_missing_or_ambiguous_component_raises(trained: Language) -> None:
     nlp = spacy.blank("en")
     with pytest.raises(ValueError, match="expected a pipeline with a crf_ner component"):
         explain(nlp, TEXT)
     for name in ("first", "second"):
-        nlp.add_pipe("crf_ner", name=name, config={"model": {"tok2vec": TOK2VEC}})
-    train(nlp, make_examples(nlp), steps=1)
+        nlp.add_pipe("crf_ner", name=name, source=trained)
     for wrong in (None, "third"):
         with pytest.raises(ValueError, match=r"expected one of \['first', 'second'\]"):
             explain(nlp, TEXT, name=wrong)
@@ -187,8 +183,7 @@ def test_the_command_prints_the_path_and_the_labelings(folder: Path, tmp_path: P
 
 
 def test_explain_command_prints_labels_with_markup_verbatim(tmp_path: Path) -> None:
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    nlp = small()
     train(nlp, make_examples(nlp, [("Hanoi", [(0, 5, "[red]:cat:")])]), steps=1)
     nlp.to_disk(tmp_path)
     result = runner.invoke(app, ["explain", str(tmp_path), "Hanoi"])

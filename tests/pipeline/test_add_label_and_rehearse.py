@@ -9,8 +9,9 @@ from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from thinc.api import Adam, Config
 
-from pipelines import OWN_TRANSFORMER, SENTENCES, TOK2VEC, copied, make_examples, small, train
+from pipelines import OWN_TRANSFORMER, SENTENCES, copied, listening, make_examples, small, train
 from spacy_crf_ner.training.optimizer import GroupedAdam
+from spacy_crf_ner.training.rehearsal import rehearse
 
 TEXTS = [text for text, _ in SENTENCES]
 NEW = [
@@ -52,18 +53,7 @@ def confidences(nlp):
 
 
 @pytest.mark.parametrize("scheme", ["biluo", "bio", "io"])
-def test_add_label_keeps_predictions(scheme, learned_in):
-    learned = learned_in(scheme)
-    before, sure = found(learned), confidences(learned)
-    ner = learned.get_pipe("crf_ner")
-    assert [ner.add_label(label) for label in ("PRODUCT", "EVENT", "PRODUCT")] == [1, 1, 0]
-    assert ner.labels == ("GPE", "ORG", "PERSON", "PRODUCT", "EVENT")
-    assert found(learned) == before
-    np.testing.assert_allclose(confidences(learned), sure, atol=1e-6)
-
-
-@pytest.mark.parametrize("scheme", ["biluo", "bio", "io"])
-def test_nine_added_labels_change_no_posterior_and_have_no_candidates(scheme, learned_in):
+def test_nine_added_labels_change_no_prediction_and_no_posterior(scheme, learned_in):
     learned = learned_in(scheme)
     ner = learned.get_pipe("crf_ner")
     ner.temperature, ner.spans_key, ner.candidate_threshold = 2.0, "sc", 0.001
@@ -80,11 +70,15 @@ def test_nine_added_labels_change_no_posterior_and_have_no_candidates(scheme, le
     temperature = ner.fit_temperature(gold)
     before = queries(ner)
     assert len(before) > 30
+    entities, sure = found(learned), confidences(learned)
     for i in range(9):
         ner.add_label(f"NEW {i}")
     again = copied(learned)
-    for pipe in (ner, again.get_pipe("crf_ner")):
+    for nlp in (learned, again):
+        pipe = nlp.get_pipe("crf_ner")
         assert queries(pipe) == pytest.approx(before, abs=1e-5)
+        assert found(nlp) == entities
+        assert confidences(nlp) == pytest.approx(sure, abs=1e-6)
         assert pipe.fit_temperature(gold) == pytest.approx(temperature, rel=1e-3)
 
 
@@ -261,10 +255,10 @@ def test_nlp_rehearse_trains_a_transformer_of_the_component(tiny_transformer):
         ner.model.get_ref("output_layer").shims[0].module.projection.bias[0] += 3
     before, raw = ner.to_bytes(), [Example(doc, doc) for doc in map(nlp.make_doc, TEXTS)]
     moved = []
-    for rehearse in (ner.rehearse, nlp.rehearse):
+    for train_again in (ner.rehearse, nlp.rehearse):
         ner.from_bytes(before)
         state = [{n: w.clone() for n, w in shim._model.named_parameters()} for shim in shims]
-        rehearse(raw, sgd=Adam(0.001))
+        train_again(raw, sgd=Adam(0.001))
         moved.append(
             {
                 (i, name)
@@ -324,40 +318,27 @@ def test_spacy_train_adds_a_label_and_keeps_the_others(learned, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "sentences, component, message",
+    "sentences, component, is_trained, message",
     [
-        ([("", [])], "ner", "expected docs to rehearse, got none"),
-        (SENTENCES, "parser", r"expected one of the components \['ner'\], got 'parser'"),
+        ([("", [])], "ner", True, "expected docs to rehearse, got none"),
+        (SENTENCES, "parser", True, r"expected one of the components \['ner'\], got 'parser'"),
+        (SENTENCES, "ner", False, r"expected a trained 'ner'.*source ="),
     ],
 )
-def test_rehearse_without_docs_or_component_raises(sentences, component, message, tmp_path):
-    from spacy_crf_ner.training.rehearsal import rehearse
-
+def test_rehearse_without_docs_or_trained_component_raises(
+    sentences, component, is_trained, message, tmp_path
+):
     nlp = small(width=8, name="ner")
     train(nlp, make_examples(nlp), steps=1)
     callback = rehearse(write(tmp_path / "raw.spacy", nlp, sentences), component)
-    nlp.resume_training()
+    if is_trained:
+        nlp.resume_training()
     with pytest.raises(ValueError, match=message):
         callback(nlp, {"step": 0, "epoch": 0})
 
 
-def test_rehearse_with_untrained_component_raises(tmp_path):
-    from spacy_crf_ner.training.rehearsal import rehearse
-
-    nlp = small(width=8, name="ner")
-    nlp.initialize(lambda: make_examples(nlp))
-    callback = rehearse(write(tmp_path / "raw.spacy", nlp, SENTENCES))
-    with pytest.raises(ValueError, match=r"expected a trained 'ner'.*source ="):
-        callback(nlp, {"step": 0, "epoch": 0})
-
-
 def test_rehearse_with_listener_trains_head(tmp_path):
-    from spacy_crf_ner.training.rehearsal import rehearse
-
-    nlp = spacy.blank("en")
-    nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
-    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"}
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": listener}})
+    nlp = listening("tok2vec")
     train(nlp, make_examples(nlp), steps=20)
     optimizer = nlp.resume_training()
     ner = nlp.get_pipe("crf_ner")

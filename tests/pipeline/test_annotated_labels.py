@@ -116,22 +116,17 @@ def marked(nlp: Language, labels: Sequence[str]) -> list[Example]:
     return examples
 
 
-def blank(scheme: str = "biluo") -> Language:
-    nlp = small(name="ner", scheme=scheme)
-    return nlp
-
-
 def found(nlp: Language, text: str) -> list[tuple[str, str]]:
     return [(ent.text, ent.label_) for ent in nlp(text).ents]
 
 
 def test_a_model_learns_labels_from_separate_corpora(tmp_path: Any) -> None:
-    nlp = blank()
+    nlp = small(name="ner")
     for label in ("PER", "LOC"):
         docs = [eg.reference for eg in make_examples(nlp, of_labels([label]))]
         DocBin(docs=docs).to_disk(tmp_path / f"{label}.spacy")
     paths = [str(tmp_path / "PER.spacy"), str(tmp_path / "LOC.spacy")]
-    naive, right = blank(), blank()
+    naive, right = small(name="ner"), small(name="ner")
     for each, labels in ((right, [["PER"], ["LOC"]]), (naive, [None, None])):
         examples = list(labeled_corpora(paths, labels)(each))
         spacy.util.fix_random_seed(0)
@@ -143,8 +138,6 @@ def test_a_model_learns_labels_from_separate_corpora(tmp_path: Any) -> None:
         expected = [(text[start:end], label) for start, end, label in ents]
         assert found(right, text) == expected
     text = BOTH[0][0]
-    doc = right.make_doc(text)
-    spans = [doc[0:1], doc[2:3]]
     for nlp, confident in ((right, True), (naive, False)):
         ner: Any = nlp.get_pipe("ner")
         doc = nlp.make_doc(text)
@@ -153,7 +146,7 @@ def test_a_model_learns_labels_from_separate_corpora(tmp_path: Any) -> None:
 
 
 def test_annotated_labels_are_kept_by_files_augmenters_and_alignment(tmp_path: Any) -> None:
-    nlp = blank()
+    nlp = small(name="ner")
     docs = [eg.reference for eg in marked(nlp, ["PER"])]
     DocBin(docs=docs).to_disk(tmp_path / "a.spacy")
     augmenter = registry.augmenters.get("spacy.lower_case.v1")(level=1.0)
@@ -173,7 +166,7 @@ def test_annotated_labels_are_kept_by_files_augmenters_and_alignment(tmp_path: A
 
 
 def test_scorer_ignores_predictions_of_unannotated_labels() -> None:
-    nlp = blank()
+    nlp = small(name="ner")
     examples = marked(nlp, ["PER"])
     for eg, (_, ents) in zip(examples, BOTH):
         eg.predicted.ents = [eg.predicted.char_span(*ent) for ent in ents]
@@ -229,7 +222,7 @@ def test_prediction_of_other_label_overlapping_gold_counts_as_wrong() -> None:
 
 
 def test_match_candidates_skips_unannotated_labels_outside_gold_entities() -> None:
-    nlp = blank()
+    nlp = small(name="ner")
     nlp.initialize(lambda: make_examples(nlp, BOTH))
     (eg,) = make_examples(nlp, [("Anna Bonn came", [(0, 4, "PER")])])
     mark_annotated_labels(eg.reference, ["PER"])
@@ -240,7 +233,7 @@ def test_match_candidates_skips_unannotated_labels_outside_gold_entities() -> No
 
 
 def test_calibration_uses_only_annotated_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    nlp = blank()
+    nlp = small(name="ner")
     train(nlp, make_examples(nlp, BOTH), steps=3)
     ner: Any = nlp.get_pipe("ner")
     seen: list[int] = []
@@ -261,7 +254,7 @@ def test_calibration_uses_only_annotated_spans(monkeypatch: pytest.MonkeyPatch) 
 
 def test_fit_temperature_with_annotated_labels_minimizes_loss() -> None:
     """It maximizes the likelihood of gold entities of the annotated label, times the prior."""
-    nlp = blank()
+    nlp = small(name="ner")
     train(nlp, make_examples(nlp, BOTH), steps=12)
     ner: Any = nlp.get_pipe("ner")
     examples = marked(nlp, ["PER"]) * 2
@@ -292,7 +285,7 @@ def test_fit_temperature_with_annotated_labels_minimizes_loss() -> None:
 
 def test_guarantee_cost_excludes_candidates_of_unannotated_labels() -> None:
     """The cost of a recall is that of the gold entities and candidates of annotated labels."""
-    nlp = blank()
+    nlp = small(name="ner")
     train(nlp, make_examples(nlp, BOTH), steps=10)
     trained_elsewhere(nlp)
     nlp.get_pipe("ner").temperature = 2.0
@@ -484,21 +477,6 @@ def test_convert_stores_the_labels_and_refuses_others(tmp_path: Any) -> None:
     convert(tmp_path / "back.jsonl", tmp_path / "same.spacy", nlp=nlp)
     same = DocBin().from_disk(tmp_path / "same.spacy").get_docs(nlp.vocab)
     assert [annotated_labels(doc) for doc in same] == [{"PER", "ORG"}] * 4
-
-
-def test_check_reports_unused_and_unknown_annotated_labels() -> None:
-    nlp = spacy.blank("en")
-    docs = [eg.reference for eg in make_examples(nlp, BOTH)]
-    for doc in docs:
-        mark_annotated_labels(doc, ["PER", "LOC", "ORG"])
-    docs[1].spans[KEY] = [span for span in docs[1].spans[KEY] if span.label_ == "PER"]
-    findings = {each.kind: each for each in check(docs, docs).findings}
-    unused, unknown = findings["unused-annotated"], findings["unknown-annotated"]
-    assert [place.note for place in unused.places] == ["ORG", "ORG"]
-    assert [(place.doc, place.text, place.note) for place in unknown.places] == [
-        (1, "Bonn", "LOC"),
-        (1, "Bonn", "LOC"),
-    ]
 
 
 def test_check_does_not_compare_unannotated_labels() -> None:

@@ -13,6 +13,8 @@ without an answer here have one elsewhere, or cannot have any:
   CRF has small random scores, and finds anything; so the tests here that need a component that
   finds nothing train one on text without entities.
 - test_ner_constructor: settings of the transition system. Ours are in test_preset.py.
+- test_block_ner, test_overwrite_token, test_neg_annotation and test_overfitting_IO: of preset
+  entities, of negative spans and of storage. They are in test_preset.py and test_crf_ner.py.
 """
 
 import logging
@@ -21,25 +23,14 @@ import pickle
 import pytest
 import spacy
 from spacy.lang.en import English
-from spacy.language import Language
 from spacy.lookups import Lookups
 from spacy.tokens import Doc, Span
 from spacy.training import Example
-from spacy.util import get_arg_names, load_model
 
 from pipelines import TOK2VEC
 
 KHAN = ("Who is Shaka Khan?", {"entities": [(7, 17, "PERSON")]})
 LONDON = ("I like London and Berlin.", {"entities": [(7, 13, "LOC"), (18, 24, "LOC")]})
-
-
-@Language.factory("test_blocker")
-def make_blocker(nlp, name, start: int, end: int):
-    def block(doc):
-        doc.set_ents([], blocked=[doc[start:end]], default="unmodified")
-        return doc
-
-    return block
 
 
 def blank(*labels, **config):
@@ -87,26 +78,6 @@ def iob_and_types(doc):
 # Labels
 
 
-def test_added_labels_are_stored():
-    """test_issue2179, test_issue3209"""
-    nlp, ner = blank("CITIZENSHIP")
-    nlp.initialize()
-    other, other_ner = blank()
-    assert other_ner.labels == ()
-    other.from_bytes(nlp.to_bytes())
-    assert other_ner.labels == ("CITIZENSHIP",)
-    assert other_ner.scheme.tags == ner.scheme.tags
-    assert other_ner.cfg == ner.cfg
-
-
-def test_label_with_hyphen_is_learned():
-    """test_labels_from_BILUO"""
-    nlp, ner = blank("LARGE-ANIMAL")
-    learn(nlp, ("the whale", {"entities": [(4, 9, "LARGE-ANIMAL")]}))
-    assert ner.labels == ("LARGE-ANIMAL",)
-    assert [(ent.text, ent.label_) for ent in nlp("the whale").ents] == [("whale", "LARGE-ANIMAL")]
-
-
 @pytest.mark.slow
 def test_update_with_thousand_labels_lowers_loss():
     """test_issue2800"""
@@ -117,27 +88,6 @@ def test_update_with_thousand_labels_lowers_loss():
     first = update(nlp, examples, optimizer, 1)
     assert first > update(nlp, examples, optimizer, 5) > 0
     assert len(ner.scheme.tags) == 4001
-
-
-def test_pipe_labels_and_label_data_return_labels():
-    """test_pipe_labels, test_pipe_base_class_add_label, test_pipe_label_data_exports_labels"""
-    nlp, ner = blank("PERSON", "ORG")
-    assert nlp.pipe_labels == {"ner": ["PERSON", "ORG"]}
-    assert ner.label_data == ["PERSON", "ORG"]
-    assert "labels" in get_arg_names(ner.initialize)
-
-
-def test_add_label_accepts_label_of_preset_entity(tmp_path):
-    """test_issue4042_bug2"""
-    nlp, ner = blank("SOME_LABEL")
-    nlp.initialize()
-    doc = nlp.make_doc("What do you think about Apple ?")
-    doc.ents = [Span(doc, 5, 6, label="MY_ORG")]
-    ner.add_label("MY_ORG")
-    assert "MY_ORG" in [ent.label_ for ent in ner(doc).ents]
-    ner.to_disk(tmp_path)
-    loaded = nlp.create_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
-    assert loaded.from_disk(tmp_path).labels == ("SOME_LABEL", "MY_ORG")
 
 
 def test_label_with_exclamation_mark_raises():
@@ -156,15 +106,6 @@ def test_label_with_exclamation_mark_raises():
 # Neighbors
 
 
-def test_entity_ruler_without_matches_keeps_annotation():
-    """test_issue4267"""
-    nlp = blank_that_finds_nothing("hi")
-    assert iob_and_types(nlp("hi")) == (["O"], [""])
-    nlp.add_pipe("entity_ruler").add_patterns([{"label": "SOFTWARE", "pattern": "spacy"}])
-    doc = nlp("hi")
-    assert doc.has_annotation("ENT_IOB") and iob_and_types(doc) == (["O"], [""])
-
-
 @pytest.mark.parametrize("where", [{"before": "ner"}, {"after": "ner"}])
 def test_entity_ruler_before_or_after_ner_sets_its_entities(where):
     """test_ruler_before_ner, test_ner_before_ruler"""
@@ -175,121 +116,7 @@ def test_entity_ruler_before_or_after_ner_sets_its_entities(where):
     assert iob_and_types(nlp(text)) == expected
 
 
-def test_pipeline_with_entity_ruler_is_stored(tmp_path):
-    """test_issue4042"""
-    text = "What do you think about Apple ?"
-    nlp = blank_that_finds_nothing(text)
-    patterns = [{"label": "MY_ORG", "pattern": "Apple"}]
-    nlp.add_pipe("entity_ruler", before="ner").add_patterns(patterns)
-    nlp.to_disk(tmp_path)
-    assert [ent.label_ for ent in load_model(tmp_path)(text).ents] == ["MY_ORG"]
-
-
-def test_blocked_tokens_stay_blocked():
-    """test_block_ner, test_accept_blocked_token"""
-    nlp, _ = blank()
-    text = "This is Antti L Korhonen speaking in Finland"
-    learn(nlp, (text, {"entities": [(8, 24, "PERSON"), (37, 44, "GPE")]}))
-    assert [(ent.text, ent.label_) for ent in nlp(text).ents] == [
-        ("Antti L Korhonen", "PERSON"),
-        ("Finland", "GPE"),
-    ]
-    nlp.add_pipe("test_blocker", before="ner", config={"start": 2, "end": 5})
-    iob, types = iob_and_types(nlp(text))
-    assert iob == ["O", "O", "B", "B", "B", "O", "O", "B"]
-    assert types == ["", "", "", "", "", "", "", "GPE"]
-
-
-def test_doc_marked_outside_by_another_component_is_predicted():
-    """test_overwrite_token"""
-    nothing = blank_that_finds_nothing("I live in New York")
-    doc = nothing("I live in New York")
-    assert iob_and_types(doc) == (["O"] * 5, [""] * 5)
-    nlp, ner = blank()
-    learn(nlp, ("I live in New York", {"entities": [(10, 18, "GPE")]}))
-    doc = ner(Doc(nlp.vocab).from_bytes(doc.to_bytes()))
-    assert [(ent.text, ent.label_) for ent in doc.ents] == [("New York", "GPE")]
-
-
 # Training
-
-
-def test_update_accepts_empty_texts():
-    """test_train_empty"""
-    nlp, _ = blank("PERSON")
-    examples = examples_of(nlp, KHAN, ("", {"entities": []}))
-    optimizer = nlp.initialize()
-    for batch in (examples, examples[1:], examples[:1]):
-        losses = nlp.update(batch, sgd=optimizer)
-        assert losses.get("ner", 0.0) >= 0.0
-    assert losses["ner"] > 0.0
-
-
-def test_overfitted_entities_are_kept_after_storage_and_add_label(tmp_path):
-    """test_overfitting_IO"""
-    nlp, _ = blank()
-    optimizer = learn(nlp, KHAN, LONDON, steps=30)
-    assert update(nlp, examples_of(nlp, KHAN, LONDON), optimizer, 1) < 0.05
-    nlp.to_disk(tmp_path)
-    loaded = load_model(tmp_path)
-    found = [("London", "LOC")]
-    for each in (nlp, loaded):
-        assert [(ent.text, ent.label_) for ent in each("I like London.").ents] == found
-    loaded.get_pipe("ner").add_label("RANDOM_NEW_LABEL")
-    assert [(ent.text, ent.label_) for ent in loaded("I like London.").ents] == found
-
-    texts = ["Just a sentence.", "Then one more sentence about London.", "I like London."]
-    for docs in (nlp.pipe(texts), nlp.pipe(texts, batch_size=1), [nlp(text) for text in texts]):
-        assert [iob_and_types(doc) for doc in docs] == [iob_and_types(nlp(t)) for t in texts]
-
-    doc = nlp.make_doc("I like London and London.")
-    doc.ents = [Span(doc, 2, 3, label="LOC", kb_id=1234)]
-    doc = nlp.get_pipe("ner")(doc)
-    ents = [(ent.text, ent.label_, ent.kb_id) for ent in doc.ents]
-    assert ents == [("London", "LOC", 1234), ("London", "LOC", 0)]
-
-
-def test_span_posteriors_after_training_are_near_0_or_1(tmp_path):
-    """test_beam_ner_scores, test_beam_overfitting_IO: what beam_ner approximates is exact here"""
-    nlp, ner = blank()
-    doc = nlp.make_doc("I like London.")
-    spans = [Span(doc, i, i + 1, label) for label in ("LOC", "PERSON") for i in range(len(doc))]
-    spacy.util.fix_random_seed(0)
-    optimizer = nlp.initialize(lambda: examples_of(nlp, KHAN, LONDON))
-    assert all(0.0 <= p <= 1.0 for p in ner.span_posteriors(doc, spans))
-    update(nlp, examples_of(nlp, KHAN, LONDON), optimizer, 30)
-    nlp.to_disk(tmp_path)
-    for each in (ner, load_model(tmp_path).get_pipe("ner")):
-        scores = dict(zip(((s.start, s.label_) for s in spans), each.span_posteriors(doc, spans)))
-        assert scores.pop((2, "LOC")) == pytest.approx(1.0, abs=0.05)
-        assert max(scores.values()) < 0.05
-
-
-@pytest.mark.parametrize("label", ["LOC", ""])
-def test_update_with_incorrect_span_unlearns_entity(label):
-    """test_beam_overfitting_IO, its end"""
-    nlp, _ = blank(incorrect_spans_key="wrong")
-    optimizer = learn(nlp, KHAN, LONDON, steps=30, learn_rate=0.01)
-    assert [ent.text for ent in nlp("I like London").ents] == ["London"]
-    (example,) = examples_of(nlp, ("I like London", {}))
-    example.reference.spans["wrong"] = [Span(example.reference, 2, 3, label)]
-    update(nlp, [example], optimizer, 20, learn_rate=0.01)
-    assert not [ent for ent in nlp("I like London").ents if ent.label_ == label or not label]
-
-
-def test_incorrect_spans_around_gold_entity_lose_probability():
-    """test_neg_annotation"""
-    nlp, ner = blank("PERSON", "ORG", incorrect_spans_key="wrong")
-    (example,) = examples_of(nlp, KHAN)
-    wrong = [(2, 4, "ORG"), (2, 3, "PERSON"), (1, 4, "PERSON")]
-    example.reference.spans["wrong"] = [Span(example.reference, *span) for span in wrong]
-    spacy.util.fix_random_seed(0)
-    optimizer = nlp.initialize()
-    asked = [Span(example.predicted, *span) for span in wrong]
-    before = ner.span_posteriors(example.predicted, asked)
-    update(nlp, [example], optimizer, 10)
-    after = ner.span_posteriors(example.predicted, asked)
-    assert all(late < early for early, late in zip(before, after))
 
 
 @pytest.mark.parametrize("label", ["PERSON", ""])
@@ -332,19 +159,6 @@ def test_misaligned_incorrect_span_warns_once_per_corpus():
     with pytest.warns(UserWarning, match=expected) as told:
         nlp.initialize(lambda: [Example(predicted, reference)])
     assert len(told) == 1
-
-
-@pytest.mark.parametrize("rehearse", [True, False])
-def test_rehearse_and_update_with_new_label_return_non_negative_loss(rehearse):
-    """test_rehearse of `tests/training/test_rehearse.py`"""
-    nlp, ner = blank()
-    learn(nlp, KHAN, LONDON, steps=5)
-    ner.add_label("THING")
-    optimizer = nlp.resume_training()
-    examples = examples_of(nlp, ("Who is a whale?", {"entities": [(9, 14, "THING")]}))
-    for _ in range(5):
-        losses = nlp.rehearse(examples, sgd=optimizer) if rehearse else nlp.update(examples)
-        assert losses["ner"] >= -1e-5  # a divergence of nothing, but for rounding
 
 
 def test_missing_lexeme_norm_table_is_logged(caplog):
@@ -401,31 +215,3 @@ def test_exclude_leaves_parts_out_of_storage(tmp_path):
     assert (third.labels, third.threshold) == (ner.labels, 0.5)
     third.from_disk(tmp_path / "weights", exclude=["cfg"])
     assert [third(nlp.make_doc(text)).ents[0].text for text in texts[:1]] == ["London"]
-
-
-def test_component_can_be_disabled_and_excluded(tmp_path):
-    """test_serialize_pipeline_disable_enable"""
-    nlp, _ = blank()
-    nlp.add_pipe("sentencizer")
-    learn(nlp, LONDON, steps=2)
-    nlp.disable_pipe("ner")
-    nlp.to_disk(tmp_path)
-    loaded = load_model(tmp_path)
-    assert (loaded.pipe_names, loaded.disabled) == (["sentencizer"], ["ner"])
-    assert not loaded(LONDON[0]).has_annotation("ENT_IOB")
-    assert load_model(tmp_path, exclude=["ner"]).component_names == ["sentencizer"]
-    loaded.enable_pipe("ner")
-    assert loaded(LONDON[0]).has_annotation("ENT_IOB")
-
-
-def test_component_can_be_renamed_replaced_and_removed():
-    """test_replace_pipe_config, test_pipe_methods_initialize, and renaming"""
-    nlp, _ = blank()
-    nlp.config["initialize"]["components"]["ner"] = {"labels": ["LOC"]}
-    nlp.rename_pipe("ner", "finder")
-    nlp.initialize()
-    assert nlp.get_pipe("finder").labels == ("LOC",)
-    nlp.replace_pipe("finder", "crf_ner", config={"scheme": "io"})
-    assert nlp.get_pipe("finder").scheme.name == "io"
-    nlp.remove_pipe("finder")
-    assert nlp.pipe_names == []

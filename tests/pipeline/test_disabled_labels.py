@@ -16,10 +16,8 @@ from spacy.vocab import Vocab
 import enumeration
 import helpers
 from helpers import SCHEMES
-from overlapping import TEXT as NESTED
-from overlapping import make_overlapping
 from pipelines import SENTENCES, copied, ents, make_examples
-from posteriors import read
+from posteriors import random_potentials, read
 from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.calibration import log_likelihoods, log_likelihoods_of
@@ -32,13 +30,6 @@ OFF = ("LOC",)
 LENGTHS = (3, 0, 2)
 TEXT = SENTENCES[5][0]
 Labelings = dict[tuple[helpers.Span, ...], float]
-
-
-def random_potentials(C: int) -> Chain:
-    rng = np.random.default_rng(0)
-    shapes = (sum(LENGTHS), C), (C, C), (C,), (C,)
-    E, A, start, end = (rng.normal(0, 1.5, shape).astype("f") for shape in shapes)
-    return Chain(E, np.array(LENGTHS), A, start, end)
 
 
 def enumerated(scheme: str, potentials: Chain, doc: int, temperature: float) -> Labelings:
@@ -63,7 +54,7 @@ def test_flat_posterior_matches_enumeration_without_disabled_labels(
     scheme: str, temperature: float
 ) -> None:
     chains = Encoding(scheme, LABELS, "ner")
-    potentials = random_potentials(len(chains.tags.tags))
+    potentials = random_potentials(LENGTHS, len(chains.tags.tags))
     docs = [Doc(Vocab(), words=["a"] * T) for T in LENGTHS]
     posterior = chains.posterior(docs, potentials, False, temperature, UNCHANGED, OFF)
     labelings = [enumerated(scheme, potentials, doc, temperature) for doc in range(len(docs))]
@@ -96,7 +87,7 @@ def test_overlapping_posterior_has_only_chains_of_other_labels(
     """Chains are independent: those of other labels are as in a model without the label."""
     chains = LabelEncoding(scheme, LABELS, max_nesting, "sc", "ner")
     less = LabelEncoding(scheme, ("PER", "ORG"), max_nesting, "sc", "ner")
-    scores = random_potentials(len(chains.tags.tags))
+    scores = random_potentials(LENGTHS, len(chains.tags.tags))
     kept = [i for i, tag in enumerate(chains.tags.tags) if "LOC" not in tag]
     E, _, A, start, end = scores
     fewer = (E[:, kept], scores.lengths, A[np.ix_(kept, kept)], start[kept], end[kept])
@@ -191,22 +182,6 @@ def test_temperature_is_fitted_to_the_other_labels(nlp: Language) -> None:
     assert max(found) == found[1]
     ner.disabled_labels = []
     assert abs(ner.fit_temperature(make_examples(nlp)[:1] + examples) - best) > 0.05
-
-
-def test_overlapping_entities_of_other_labels_do_not_change() -> None:
-    source = make_overlapping()
-    nlp = copied(source)
-    ner: Any = nlp.get_pipe("crf_ner")
-
-    def found() -> dict[tuple[int, int, str], float]:
-        doc = nlp(NESTED)
-        group = doc.spans["sc"]
-        return {(s.start, s.end, s.label_): p for s, p in zip(group, group.attrs["scores"])}
-
-    before = found()
-    ner.disabled_labels = ["PER"]
-    assert found() == pytest.approx({key: p for key, p in before.items() if key[2] != "PER"})
-    assert len(found()) < len(before)
 
 
 def test_preset_entity_of_disabled_label_is_kept(nlp: Language) -> None:

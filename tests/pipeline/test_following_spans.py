@@ -1,7 +1,7 @@
 """Candidates have the same characters, whatever becomes of the tokens; the oracle counts them."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span, SpanGroup
 
+from pipelines import copied
 from spacy_crf_ner.annotate.entities import group_entities
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.character_spans import FollowingSpans
@@ -89,28 +90,14 @@ def test_whatever_is_read_first_is_of_the_new_tokens(read: str) -> None:
     assert group.lost == 1
 
 
-@pytest.fixture(scope="module")
-def merging(trained: Language) -> Iterator[Language]:
-    """A pipeline with candidates, whose entities are merged; not to be changed."""
-    nlp = spacy.blank("en", vocab=trained.vocab)
-    settings = {"spans_key": "x", "candidate_threshold": 1e-4}
-    nlp.add_pipe("crf_ner", source=trained)
-    pipe: Any = nlp.get_pipe("crf_ner")
-    before = {name: getattr(pipe, name) for name in settings}
-    for name, value in settings.items():
-        setattr(pipe, name, value)
-    nlp.add_pipe("merge_entities")
-    yield nlp
-    for name, value in before.items():
-        setattr(pipe, name, value)
-
-
 @pytest.mark.filterwarnings("ignore:A component has merged tokens")
-def test_candidates_before_merge_entities_follow_the_tokens(merging: Language) -> None:
-    text = "Tim Cook of Paris Texas."
-    with merging.select_pipes(disable="merge_entities"):
-        before = merging(text)
-    doc = merging(text)
+def test_candidates_before_merge_entities_follow_the_tokens(trained: Language) -> None:
+    nlp, text = copied(trained), "Tim Cook of Paris Texas."
+    pipe: Any = nlp.get_pipe("crf_ner")
+    pipe.spans_key, pipe.candidate_threshold = "x", 1e-4
+    before = nlp(text)
+    nlp.add_pipe("merge_entities")
+    doc = nlp(text)
     assert len(doc) < len(before)
     expected = whole_tokens(content(before.spans["x"]), doc)
     assert 2 <= len(expected) < len(before.spans["x"])

@@ -12,7 +12,7 @@ from spacy.tokens import Doc
 from spacy.training import Alignment, Example
 
 from helpers import LABELS, SCHEMES, Span, annotations
-from pipelines import TOK2VEC
+from pipelines import small
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.annotated_labels import mark_annotated_labels
 from spacy_crf_ner.pipeline.calibration import log_likelihoods
@@ -94,10 +94,8 @@ def test_loss_with_missing_annotation_matches_nbest_enumeration(
     scheme: str, overlap: bool, limited: bool
 ) -> None:
     """The sets, with their probabilities, are all labelings that `nbest` finds."""
-    nlp, words, labels = spacy.blank("en"), ["Ada", "saw", "Bo", "nn"], ("LOC", "PER")
-    model = {"hidden_width": 4, "tok2vec": TOK2VEC}
-    config = {"scheme": scheme, "overlap": overlap, "model": model}
-    nlp.add_pipe("crf_ner", config=config)
+    nlp, words = small(4, scheme=scheme, overlap=overlap), ["Ada", "saw", "Bo", "nn"]
+    labels = "LOC", "PER"
     ner: Any = nlp.get_pipe("crf_ner")
     full = Doc(nlp.vocab, words)
     full.set_ents([spacy.tokens.Span(full, i, i + 1, label) for i, label in enumerate(labels)])

@@ -63,7 +63,7 @@ def test_best_disjoint_without_probable_spans_returns_empty_list() -> None:
         assert best_threshold(docs, best_disjoint, 0.0, 0, 1.0) == 0.0
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def unsure(shared: Any) -> Any:
     """A pipeline that has learned little."""
 
@@ -129,21 +129,17 @@ def test_fit_f_score_threshold_maximizes_expected_f_score(
         docs = [doc.copy() for doc in docs]
         for doc in (doc for doc in docs[::2] if doc.text.strip()):
             doc.set_ents([spacy.tokens.Span(doc, 0, 1, label=ner.labels[0])], default="missing")
-    try:
-        found = ner.fit_f_score_threshold((doc.copy() for doc in docs), beta)
-        assert ner.f_score_threshold == found
-        ner.decode, ner.spans_key, ner.candidate_threshold = "max_expected_f", "sc", 0.01
-        # The docs are the same ones again and again, and so are their F-scores.
-        docs = docs[:14]
-        best = expected_f_score(unsure, docs, beta)
-        assert found == pytest.approx(best / (1 + beta**2), abs=1e-4)
-        others = []
-        for ner.f_score_threshold in np.arange(0.02, 1.0, 0.04):
-            others.append(expected_f_score(unsure, docs, beta))
-        assert min(others) < max(others) <= best + 1e-6
-    finally:
-        ner.temperature = ner.platt_slope = ner.platt_intercept = ner.f_score_threshold = None
-        ner.thresholds, ner.overwrite = {}, False
+    found = ner.fit_f_score_threshold((doc.copy() for doc in docs), beta)
+    assert ner.f_score_threshold == found
+    ner.decode, ner.spans_key, ner.candidate_threshold = "max_expected_f", "sc", 0.01
+    # The docs are the same ones again and again, and so are their F-scores.
+    docs = docs[:14]
+    best = expected_f_score(unsure, docs, beta)
+    assert found == pytest.approx(best / (1 + beta**2), abs=1e-4)
+    others = []
+    for ner.f_score_threshold in np.arange(0.02, 1.0, 0.04):
+        others.append(expected_f_score(unsure, docs, beta))
+    assert min(others) < max(others) <= best + 1e-6
 
 
 def test_fit_f_score_threshold_without_probable_spans_raises(unsure: Any) -> None:
@@ -162,7 +158,7 @@ def test_fit_f_score_threshold_without_probable_spans_raises(unsure: Any) -> Non
 
 def test_max_expected_f_drops_spans_below_label_threshold_first(unsure: Any) -> None:
     ner = unsure.get_pipe("ner")
-    ner.spans_key, ner.candidate_threshold, ner.threshold = "sc", 0.01, 0.0
+    ner.spans_key, ner.candidate_threshold = "sc", 0.01
     ner.decode, ner.f_score_threshold = "max_expected_f", 0.02
     ner.thresholds = {ner.labels[0]: 0.9, ner.labels[1]: 0.6}
     dropped = 0
@@ -174,5 +170,4 @@ def test_max_expected_f_drops_spans_below_label_threshold_first(unsure: Any) -> 
         assert [(e.start, e.end, e.label_) for e in doc.ents] == [span for span, _ in expected]
         without = [s for s, _ in best_disjoint(ps.items(), 0.02) if s in allowed]
         dropped += [span for span, _ in expected] != without
-    ner.thresholds, ner.spans_key = {}, None
     assert dropped  # choosing first and dropping afterwards finds other entities

@@ -11,7 +11,7 @@ from spacy.language import Language
 from thinc.api import Adam, Optimizer, warmup_linear
 
 from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, add_shared, copied, make_examples
-from spacy_crf_ner.pipeline.learning_rates import UPDATES_AT_ZERO, LearningRateCheck
+from spacy_crf_ner.pipeline.crf_ner import UPDATES_AT_ZERO
 from spacy_crf_ner.training.optimizer import GroupedAdam
 
 GROUPS: Any = {"new_layers": {"names": "rnn|projection|crf", "learn_rate": 20.0}}
@@ -79,12 +79,14 @@ def test_high_rate_without_transformer_is_no_warning(trained: Language) -> None:
         (GroupedAdam(0.0), False, 0),  # it warns itself
     ],
 )
-def test_rate_that_stays_at_zero_warns_once(optimizer: Any, steps: bool, expected: int) -> None:
-    check = LearningRateCheck("ner")
+def test_rate_that_stays_at_zero_warns_once(
+    optimizer: Any, steps: bool, expected: int, trained: Language
+) -> None:
+    ner: Any = copied(trained).get_pipe("crf_ner")
     with warned() as messages:
         for _ in range(3 * UPDATES_AT_ZERO):
-            check(optimizer)
+            ner.finish_update(optimizer)
             if steps:
                 optimizer.step_schedules()
     assert len(messages) == expected
-    assert all(each.startswith("[ner] expected a learning rate above 0") for each in messages)
+    assert all(each.startswith("[crf_ner] expected a learning rate above 0") for each in messages)

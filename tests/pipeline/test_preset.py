@@ -19,12 +19,12 @@ import enumeration
 import helpers
 from enumeration import array
 from helpers import SCHEMES
-from pipelines import SENTENCES, make_examples, small, train
+from pipelines import SENTENCES, copied, make_examples, small, train
 from spacy_crf_ner import crf
 from spacy_crf_ner.crf import Chain
-from spacy_crf_ner.pipeline.posterior import Posterior
+from spacy_crf_ner.pipeline.encoding import Encoding
+from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED
 from spacy_crf_ner.pipeline.preset import preset_constraints
-from spacy_crf_ner.tags import TagScheme
 
 VOCAB = spacy.blank("en").vocab
 LABELS = ("PER", "LOC")
@@ -136,13 +136,14 @@ def test_preset_constraints_of_batch_match_single_docs(
     scheme: str, batch: list[Annotation | None], overwrite: bool
 ) -> None:
     """None is a doc without tokens."""
-    tags = TagScheme(scheme, LABELS)
+    encoding = Encoding(scheme, LABELS, "ner")
+    tags = encoding.tags
     docs = [Doc(VOCAB) if annotation is None else annotation.doc() for annotation in batch]
-    together = preset_constraints(docs, tags, overwrite)
+    together = preset_constraints(docs, tags, overwrite, encoding.presets)
     end = 0
     for doc in docs:
         begin, end = end, end + len(doc)
-        alone = preset_constraints([doc], tags, overwrite)
+        alone = preset_constraints([doc], tags, overwrite, encoding.presets)
         np.testing.assert_array_equal(together.boundaries[begin:end], alone.boundaries)
         np.testing.assert_array_equal(together.preset[begin:end], alone.preset)
         allowed, expected = (
@@ -159,16 +160,15 @@ def test_preset_constraints_of_batch_match_single_docs(
 def test_decode_with_preset_annotation_matches_enumeration(
     scheme: str, data: st.DataObject, annotation: Annotation
 ) -> None:
-    tags = TagScheme(scheme, LABELS)
+    encoding = Encoding(scheme, LABELS, "ner")
+    tags = encoding.tags
     T, C = len(annotation.words), len(tags.tags)
     arrays = [
         data.draw(st.composite(array)(enumeration.SMALL_SCORES, *shape))
         for shape in ((T, C), (C, C), (C,), (C,))
     ]
     potentials = Chain(arrays[0], np.array([T]), *arrays[1:])
-    posterior = Posterior(
-        potentials, tags, preset_constraints([annotation.doc()], tags, overwrite=False)
-    )
+    posterior = encoding.posterior([annotation.doc()], potentials, False, 1.0, UNCHANGED)
 
     sets = annotation.labelings(scheme)
     paths = [[tags.tags.index(tag) for tag in helpers.write(scheme, T, spans)] for spans in sets]
@@ -270,13 +270,6 @@ def test_preset_entities_keep_their_ids(learned: Language) -> None:
     assert kept == ents
     assert [ent._.confidence for ent in doc.ents if ent.kb_id_] == [None, None]
     assert found(doc)[-1][1:] == (8, "GPE")  # and it finds others beside them
-
-
-def test_preset_entities_of_unknown_label_are_kept(learned: Language) -> None:
-    doc = learned(doc_of(learned, ents=[(2, 3, UNKNOWN, "Q1", "a")]))
-    (ent,) = [ent for ent in doc.ents if ent.label_ == UNKNOWN]
-    assert (ent.start, ent.end, ent.kb_id_, ent.id_) == (2, 3, "Q1", "a")
-    assert (0, 1, "ORG") in found(doc)
 
 
 @pytest.mark.parametrize("mark", ["blocked", "outside"])
@@ -482,14 +475,6 @@ def test_span_posteriors_match_spans_by_characters(learned: Language) -> None:
         ner.span_posteriors(other, [doc[0:1]])  # a part of a token
 
 
-@pytest.mark.filterwarnings("ignore:The preset entity")
-@pytest.mark.parametrize("given_", [MANY[2], MANY[3], {"ents": [(0, 2, "GPE")], "starts": [0, 1]}])
-def test_posteriors_of_preset_entities_are_one(learned: Language, given_: dict[str, Any]) -> None:
-    doc = doc_of(learned, **given_)
-    known = [ent for ent in doc.ents if ent.label_ != UNKNOWN]
-    assert learned.get_pipe("crf_ner").span_posteriors(doc, known) == pytest.approx([1.0])
-
-
 # Thresholds
 
 
@@ -546,14 +531,10 @@ def test_spacy_find_threshold_finds_best_threshold(trained: Language, tmp_path: 
 
 
 def test_candidates_are_a_span_group_with_scores(learned: Language) -> None:
-    ner = learned.get_pipe("crf_ner")
-    settings = ner.spans_key, ner.candidate_threshold
+    nlp = copied(learned)
+    ner: Any = nlp.get_pipe("crf_ner")
     ner.spans_key, ner.candidate_threshold = "maybe", 1e-4
-    try:
-        doc = learned(doc_of(learned, ents=[(0, 1, "ORG")]))
-        empty = learned(doc_of(learned, words=[]))
-    finally:
-        ner.spans_key, ner.candidate_threshold = settings
+    doc, empty = nlp(doc_of(nlp, ents=[(0, 1, "ORG")])), nlp(doc_of(nlp, words=[]))
     group = doc.spans["maybe"]
     scores = group.attrs["scores"]
     assert len(group) == len(scores) > 0 and group.has_overlap
@@ -562,7 +543,7 @@ def test_candidates_are_a_span_group_with_scores(learned: Language) -> None:
     assert p_of.pop((0, 1, "ORG")) == 1.0 and all(start > 0 for start, *_ in p_of)
     for ent in doc.ents[1:]:
         assert p_of[ent.start, ent.end, ent.label_] == pytest.approx(ent._.confidence, abs=1e-5)
-    fresh = doc_of(learned, ents=[(0, 1, "ORG")])
+    fresh = doc_of(nlp, ents=[(0, 1, "ORG")])
     spans = [Span(fresh, *span) for span in p_of]
     assert ner.span_posteriors(fresh, spans) == pytest.approx(list(p_of.values()), abs=1e-5)
     assert len(empty.spans["maybe"]) == len(empty.spans["maybe"].attrs["scores"]) == 0

@@ -13,14 +13,13 @@ import srsly
 from spacy.language import Language
 from spacy.training import Example
 
-from pipelines import SENTENCES, TOK2VEC, copied, make_examples, train
+from pipelines import SENTENCES, copied, make_examples, small, train
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.calibration import calibration_of
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
 from spacy_crf_ner.pipeline.settings import CALIBRATION
 
 TEXT = SENTENCES[5][0]
-MODEL = {"hidden_width": 16, "tok2vec": TOK2VEC}
 # Each setting, and another value for it than the default.
 SETTINGS: dict[str, Any] = {
     "confidence": False,
@@ -44,8 +43,7 @@ def saved(shared: Callable[..., Path]) -> Path:
     """The folder of a trained pipeline with default settings."""
 
     def make() -> Language:
-        nlp = spacy.blank("en")
-        nlp.add_pipe("crf_ner", name="ner", config={"model": MODEL})
+        nlp = small(name="ner")
         train(nlp, make_examples(nlp), steps=25)
         return nlp
 
@@ -255,8 +253,7 @@ def test_thresholds_dict_is_copied_and_read_only(saved: Path) -> None:
 
 def test_thresholds_with_unknown_label_raise(saved: Path) -> None:
     expected = r"\[ner\] thresholds: expected labels among \['GPE', 'ORG', 'PERSON'\], got .*PERSN"
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", name="ner", config={"model": MODEL, "thresholds": {"PERSN": 0.5}})
+    nlp = small(name="ner", thresholds={"PERSN": 0.5})
     with pytest.raises(InputError, match=expected):
         nlp.initialize(lambda: make_examples(nlp))
     loaded = spacy.load(saved, config={"components": {"ner": {"thresholds": {"PERSN": 0.5}}}})
