@@ -143,17 +143,15 @@ def tracked(items: Iterable[Item], description: str, total: float | None = None)
     )
 
 
-def progress_callback(progress: Progress) -> Callable[[str, int, int | None], None]:
-    """Draw a progress bar for each pass over each part of a corpus."""
-    tasks: dict[tuple[str, bool], TaskID] = {}
+def progress_callback(progress: Progress) -> Callable[[str, int], None]:
+    """Draw a progress bar for each part of a corpus."""
+    tasks: dict[str, TaskID] = {}
 
-    def on_progress(part: str, number: int, total: int | None) -> None:
-        key = part, total is None
-        if key not in tasks:
-            action = "Reading" if total is None else "Dividing"
-            tasks[key] = progress.add_task(f"{action} {part}", total=total)
-        if number % 100 == 0 or number == total:
-            progress.update(tasks[key], completed=number)
+    def on_progress(part: str, number: int) -> None:
+        if part not in tasks:
+            tasks[part] = progress.add_task(f"Reading {part}", total=None)
+        if number % 100 == 0:
+            progress.update(tasks[part], completed=number)
 
     return on_progress
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from inspect import signature
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -33,8 +33,7 @@ from .sentences import group_sentences
 from .splits import DEFAULT, Split
 from .vietnamese import SYLLABLES
 
-# Called with the part, its number of docs so far, and their total if known.
-OnProgress = Callable[[str, int, int | None], None]
+OnProgress = Callable[[str, int], None]  # called with a part, and its number of docs so far
 JSONL = ".jsonl"
 FILE_SUFFIXES = (SUFFIX, JSONL, PARQUET)
 
@@ -76,7 +75,7 @@ def convert(
     *,
     nlp: Language,
     log: ConversionLog | None = None,
-    on_progress: OnProgress = lambda part, number, total: None,
+    on_progress: OnProgress = lambda part, number: None,
 ) -> dict[str, dict[str, int]]:
     """Write a corpus as train.spacy, dev.spacy and test.spacy, or as one file.
 
@@ -123,53 +122,48 @@ def convert(
     _check_outputs(target, outputs, suffix, sources, read, options.overwrite)
     where = ", ".join(map(str, sources))
 
-    def read_part(part: str, log: ConversionLog, total: int | None = None) -> Iterator[Doc]:
+    def read_part(part: str) -> Iterator[Doc]:
         """Read the docs of a part; at its end, raise an error for its mistakes."""
         log.start_part(part)
-        log.collect()
-        on_progress(part, 0, total)
+        on_progress(part, 0)
         number = 0
-        docs = (read_file(file, nlp, log) for file in files[part])
-        for number, doc in enumerate(_prepare(docs, options, part, nlp, log), 1):
-            on_progress(part, number, total)
+        sentences = (SYLLABLES[options.syllables](read_file(f, nlp, log)) for f in files[part])
+        docs = (doc for each in sentences for doc in group_sentences(each, options.n_sents))
+        for number, doc in enumerate(docs, 1):
+            if options.labels is not None:
+                set_annotated_labels(doc, options.labels, log, f"{part}, doc {number}")
+            on_progress(part, number)
             yield doc
         if not number:
             log.check_no_mistakes(where)
             raise _no_docs(where, part, log)
         log.check_kept(where)
 
+    log.collect()
     with TemporaryDirectory() as scratch:
         writers = {name: CorpusWriter(Path(scratch, name), log.spans_key) for name in names}
-        for part, wanted in plan.items():
-            chosen = {name: writers[name] for name in wanted}
-            if how := _split_part(partial(read_part, part), wanted, split, log, chosen, where):
+        for part, shares in plan.items():
+            docs, parts = read_part(part), cycle(shares)
+            if len(shares) > 1:
+                whole = Path(scratch, f"{part}, whole{SUFFIX}")
+                documents = _store(docs, whole)
+                log.check_no_mistakes(where)
+                drawn, how = split.assign(documents, shares, where)
+                sizes = ", ".join(f"{drawn.count(name)} {name}" for name in shares)
                 what = "No file for dev: train was split" if part == "train" else "Split"
-                log.note(f"{what} {how}.")
+                log.note(f"{what} {how} ({sizes}; seed {split.seed}).")
+                docs, parts = read_spacy(whole, nlp), cycle(drawn)
+            for doc, name in zip(docs, parts):
+                writers[name].add(doc)
         log.check_no_mistakes(where)
         log.propose_rules()
         _write(writers, outputs, suffix, Path(scratch), nlp, log)
     written = {name: writers[name].counts for name in (*SPLITS, "corpus") if name in writers}
-    return _known_counts(written)
-
-
-def _prepare(
-    files: Iterable[Iterator[Doc]],
-    options: ConvertOptions,
-    part: str,
-    nlp: Language,
-    log: ConversionLog,
-) -> Iterator[Doc]:
-    """Divide or join syllables, group sentences, and mark labels."""
-    sentences = (SYLLABLES[options.syllables](docs) for docs in files)
-    docs: Iterator[Doc] = (
-        doc for each in sentences for doc in group_sentences(each, options.n_sents)
-    )
-    if options.labels is not None:
-        docs = (
-            set_annotated_labels(doc, options.labels, log, f"{part}, doc {number}")
-            for number, doc in enumerate(docs, 1)
-        )
-    return docs
+    known = any(counts["sentences"] for counts in written.values())
+    return {
+        part: {kind: n for kind, n in counts.items() if known or kind != "sentences"}
+        for part, counts in written.items()
+    }
 
 
 def _write(
@@ -212,41 +206,14 @@ def _count_unwritten(docs: Iterable[Doc], counts: "Counter[str]", key: str | Non
         yield doc
 
 
-def _split_part(
-    read: Callable[..., Iterator[Doc]],
-    shares: Mapping[str, float],
-    split: Split,
-    log: ConversionLog,
-    writers: Mapping[str, CorpusWriter],
-    where: str,
-) -> str:
-    """Split a part at random, and say how; it is read twice, to keep no docs in memory."""
-    if len(shares) == 1:
-        (writer,) = writers.values()
-        for doc in read(log):
-            writer.add(doc)
-        return ""
-    documents = [document_of(doc) for doc in read(log)]
-    log.check_no_mistakes(where)
-    parts, how = split.assign(documents, shares, where)
-    again = read(log.for_second_pass(), total=len(documents))
-    for name, doc in zip(parts, again):
-        writers[name].add(doc)
-    numbers = {name: writer.counts["docs"] for name, writer in writers.items()}
-    if sum(numbers.values()) < len(documents) or next(again, None) is not None:
-        expected = f"{len(documents)} docs, as in the first pass"
-        raise error(where, expected, "another number", "Convert it when nobody writes to it")
-    found = ", ".join(f"{number} {name}" for name, number in numbers.items())
-    return f"{how} ({found}; seed {split.seed})"
-
-
-def _known_counts(parts: Mapping[str, "Counter[str]"]) -> dict[str, dict[str, int]]:
-    """Leave out the number of sentences where no doc has sentence boundaries."""
-    known = any(counts["sentences"] for counts in parts.values())
-    return {
-        part: {kind: n for kind, n in counts.items() if known or kind != "sentences"}
-        for part, counts in parts.items()
-    }
+def _store(docs: Iterable[Doc], path: Path) -> list[str | None]:
+    """Store docs until it is known which part each is in; return the document of each."""
+    writer, documents = CorpusWriter(path.with_suffix("")), list[str | None]()
+    for doc in docs:
+        documents.append(document_of(doc))
+        writer.add(doc)
+    writer.write(path)
+    return documents
 
 
 def _check_options(target: Path, options: ConvertOptions, spans_key: str | None) -> str:
