@@ -1,16 +1,16 @@
 """Make a Doc of each record: the one place that checks, aligns, repairs and counts annotation."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from spacy.attrs import SENT_START
 from spacy.language import Language
-from spacy.tokens import Doc, Span
+from spacy.tokens import Doc
 
 from ..input_error import CorpusError
-from ..ml.zero_width import is_blank
 from ..tags import SpanOffsets
 from . import iob
 from .counting import (
@@ -24,14 +24,11 @@ from .counting import (
 from .json_records import is_text, shorten, store_meta
 from .lines import Problem
 from .offsets import (
-    DUPLICATE,
     divide_tokens,
     set_annotated_labels,
     set_entities,
     set_incorrect_spans,
-    store_entities,
     tokenize,
-    trim_whitespace,
 )
 from .record import RawSpan, Record
 from .repair_log import ConversionLog, error
@@ -130,21 +127,16 @@ def _to_doc(
 ) -> Doc:
     """Make the Doc of a record. It raises CorpusError, if at all, before it counts any entity."""
     where, doc = record.where, _tokens(record, nlp)
-    is_partial = record.partial or record.missing or any(None in tags for tags in record.tags)
-    if log.spans_key is not None and is_partial:
+    if record.tags:
+        record = _with_spans(record, doc, decoded, log)
+    if log.spans_key is not None and (record.partial or record.missing):
         fix = "Annotate all of it, or convert it without --spans-key"
         raise error(where, "a completely annotated text", "parts without annotation", fix)
-    given: InCharacters = [], [], [], [*record.sent_starts]
-    if not record.tags:
-        given = _in_characters(record, doc.text, offsets, log)
-    spans, incorrect, missing, starts = given
+    spans, incorrect, missing, starts = _in_characters(record, doc.text, offsets, log)
     doc = divide_tokens(doc, spans, record.may_divide, log, where)
     if record.meta:
         store_meta(where, doc, record.meta)
-    if record.tags:
-        _set_tagged(doc, record, decoded, log)
-    else:
-        set_entities(doc, spans, log, where, partial=record.partial, missing=missing)
+    set_entities(doc, spans, log, where, partial=record.partial, missing=missing)
     if record.labels is not None:
         set_annotated_labels(doc, record.labels, log, where)
     if incorrect:
@@ -266,31 +258,19 @@ def _place(record: Record, word: int) -> str:
     return record.places[word] if record.places else record.where
 
 
-def _set_tagged(doc: Doc, record: Record, decoded: list[Decoded], log: ConversionLog) -> None:
-    """Set the entities that tags say, without whitespace at their edges."""
-    log.read(records=0, entities=sum(len(spans) for spans, _ in decoded))
+def _with_spans(record: Record, doc: Doc, decoded: list[Decoded], log: ConversionLog) -> Record:
+    """Give a record spans instead of its tags."""
     words = record.words or []
     for tags, (_, invalid) in zip(record.tags, decoded):
         for i, expected in invalid:
             got = "O (the end of the sentence)" if i == len(tags) else f"{tags[i]} ({words[i]})"
             place = _place(record, min(i, len(tags) - 1))
             log.repaired("tags", error(place, expected, got, iob.CLOSED_SCHEMES))
-    ents: dict[SpanOffsets, Span] = {}
-    for start, end, label in (span for spans, _ in decoded for span in spans):
-        first, last = trim_whitespace(words, start, end, is_blank)
-        if (first, last) != (start, end):
-            edge = start if first > start else end - 1
-            got, fix = repr(words[edge]), "Tag it O"
-            problem = error(_place(record, edge), "no whitespace at an entity's edge", got, fix)
-            if first == last:
-                log.rejected("whitespace", problem, entities=1)
-                continue
-            log.trimmed()
-        if (first, last, label) in ents:
-            expected, fix = DUPLICATE
-            got = f"{ents[first, last, label].text!r} twice"
-            log.repaired("duplicate", error(_place(record, first), expected, got, fix))
-            log.read(records=0, entities=-1)
-        ents[first, last, label] = Span(doc, first, last, label)
-    missing = [i for i, tag in enumerate(record.tags[0]) if tag is None]
-    store_entities(doc, [*ents.values()], log, missing)
+    edges = [(token.idx, token.idx + len(token)) for token in doc]
+    spans = [
+        RawSpan(edges[start][0], edges[end - 1][1], label, where=_place(record, start))
+        for found, _ in decoded
+        for start, end, label in found
+    ]
+    missing = [edges[i] for i, tag in enumerate(record.tags[0]) if tag is None]
+    return replace(record, spans=spans, missing=missing)

@@ -24,7 +24,10 @@ from .token_rules import places_inside
 # Key of doc.spans for spans that are not entities, for the component's incorrect_spans_key.
 INCORRECT = "incorrect_spans"
 
-WHITESPACE = "an entity that has characters beside whitespace", "Move its edges to its words"
+WHITESPACE = (
+    "an entity that has characters beside whitespace",
+    "Move its edges to its words, or tag it O",
+)
 LABEL = "a label without whitespace at its edges and line breaks", "Correct the label"
 DUPLICATE = "a span once", "Remove one of the two"
 MOVED = "expand", "contract"  # choices of `log.alignment` that move the edges of an entity
@@ -104,19 +107,12 @@ def set_entities(
         else:
             taken |= tokens
             ents[place] = ent
-    missing_tokens = sorted(unknown.difference(taken))
-    store_entities(doc, [*ents.values()], log, missing_tokens, "missing" if partial else "outside")
-    return doc
-
-
-def store_entities(
-    doc: Doc, ents: list[Span], log: ConversionLog, missing: list[int], default: str = "outside"
-) -> None:
-    """Set entities as doc.ents, beside missing tokens, or as `doc.spans[log.spans_key]`."""
     if log.spans_key is not None:
-        doc.spans[log.spans_key] = sorted(ents, key=lambda ent: (ent.start, -ent.end))
-        return
-    doc.set_ents(ents, missing=[doc[i : i + 1] for i in missing], default=default)
+        doc.spans[log.spans_key] = sorted(ents.values(), key=lambda ent: (ent.start, -ent.end))
+        return doc
+    blank = [doc[i : i + 1] for i in sorted(unknown.difference(taken))]
+    doc.set_ents([*ents.values()], missing=blank, default="missing" if partial else "outside")
+    return doc
 
 
 def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, where: str) -> None:
@@ -168,8 +164,11 @@ def trim_whitespace(
 
 def _trim(doc: Doc, span: RawSpan) -> tuple[int, int]:
     """Trim whitespace, and tokens that are marks of no width, from a span with visible text."""
-    start, end = trim_whitespace(doc.text, span.start, span.end)
+    start, end = span.start, span.end
     tokens = doc.char_span(start, end)
+    if tokens is None:
+        start, end = trim_whitespace(doc.text, start, end)
+        tokens = doc.char_span(start, end)
     if tokens is not None:
         words = [token.text for token in tokens]
         first, last = trim_whitespace(words, 0, len(words), is_blank)

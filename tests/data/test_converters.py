@@ -347,8 +347,8 @@ MISTAKES = {
     "E without B": ("conll", "Tim O\nCook E-PER", 2, "B-PER in front of E-PER.*BIOES"),
     "E of another label": ("conll", "Tim B-PER\nCook E-ORG", 2, "expected I-, L- or E-PER"),
     "B before O": ("conll", "Tim B-PER\ncame O\n\nEU S-ORG", 2, "E-PER, got O (came)"),
-    "whitespace token": ("conll", "a\tO\n\xa0\tB-X\nb\tO", 2, r"whitespace.*'\xa0'.*Tag it O"),
-    "a token of marks": ("conll", "a\tO\n\ufeff\tB-X\nb\tO", 2, "whitespace.*Tag it O"),
+    "whitespace token": ("conll", "a\tO\n\xa0\tB-X\nb\tO", 2, r"whitespace.*'\xa0'.*tag it O"),
+    "a token of marks": ("conll", "a\tO\n\ufeff\tB-X\nb\tO", 2, "whitespace.*tag it O"),
     "bare comma": ("table", GMB_HEADER + "Sentence: 1,a,NN,O\n,,,,,O\n", 3, "comma in quotes"),
     "open quote": ("table", GMB_HEADER + 'Sentence: 1,",`,O\n', 2, 'expected CSV.*""""'),
 }
