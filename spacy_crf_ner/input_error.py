@@ -1,5 +1,8 @@
 """Errors in user input."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class InputError(ValueError):
     """A file, setting, label or text of the user is invalid.
@@ -12,3 +15,8 @@ class InputError(ValueError):
 
 class CorpusError(InputError):
     """A corpus cannot be read."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question with the known name that is most like another one; "" for none."""
+    return "".join(f" Did you mean {each}?" for each in get_close_matches(name, known, 1))

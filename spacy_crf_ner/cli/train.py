@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from ..extras import check_versions
-from ..input_error import InputError
+from ..input_error import InputError, did_you_mean
 from .console import note, plain_warnings, print_table, right
 
 if TYPE_CHECKING:
@@ -133,8 +133,6 @@ def train(
 def _read_overrides(context: typer.Context) -> dict[str, Any]:
     from click import UsageError
     from spacy.cli._util import parse_config_overrides
-
-    from ..training.config_file import did_you_mean
 
     try:
         return parse_config_overrides(context.args)

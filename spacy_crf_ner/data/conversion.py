@@ -139,7 +139,7 @@ def convert(
             raise _no_docs(where, part, log)
         log.check_kept(where)
 
-    log.collect()
+    log.collects = True
     with TemporaryDirectory() as scratch:
         writers = {name: CorpusWriter(Path(scratch, name), log.spans_key) for name in names}
         for part, shares in plan.items():

@@ -57,13 +57,11 @@ class Offsets:
         counting: What they count.
         inclusive: Whether an end is the offset of the last character.
         is_certain: Whether the texts of spans show it; otherwise, the ends of words do.
-        by_format: Whether it is in records whose format has inclusive ends.
     """
 
     counting: str = CHARACTERS
     inclusive: bool = False
     is_certain: bool = False
-    by_format: bool = False
 
 
 class OffsetSurvey:
@@ -72,19 +70,18 @@ class OffsetSurvey:
     def __init__(self, tokens: Callable[[Record], Doc]) -> None:
         self._tokens = tokens
         self._fitting = Counter[frozenset[str]]()  # the ways by which a span is whole tokens
-        # What spans say about ends, in records whose format has inclusive ones, and in others.
-        self._ends = {True: Counter[str](), False: Counter[str]()}
+        self._ends = Counter[str]()  # what spans say about ends
 
     def add(self, record: Record) -> None:
         """Look at the spans of a record."""
-        if not is_text(record.text):
+        if not is_text(record.text) or record.counts_in is not None:
             return
         spans = [*record.spans, *record.incorrect]
         with suppress(CorpusError):  # `make_docs` raises it
             doc = cache(lambda: self._tokens(record))
-            for span in spans if record.inclusive or record.counts_in is None else ():
-                self._ends[record.inclusive].update(_evidence(record.text, span, doc))
-            if record.counts_in is None and possible_countings(record.text):
+            for span in () if record.inclusive else spans:
+                self._ends.update(_evidence(record.text, span, doc))
+            if possible_countings(record.text):
                 self._add_units(doc(), spans)
 
     def _add_units(self, doc: Doc, spans: Sequence[RawSpan]) -> None:
@@ -105,25 +102,18 @@ class OffsetSurvey:
             if against > MIXED * (for_best + against):
                 got = f"{for_best} that fit only {best}, and {against} only {other}"
                 raise error(where, "offsets that count the same", got, "Correct those that differ")
-        by_format, _ = _are_inclusive(where, self._ends[True], True)
-        ends = self._ends[False]
+        ends = self._ends
+        texts = ends["text, inclusive"] - ends["text, exclusive"]
+        is_certain = bool(ends["text, inclusive"] or ends["text, exclusive"])
         # Most are inside of words, and are those of words if they are inclusive.
         by_words = ends["inside"] > ends["all"] / 2 and ends["letter"] > ENDS_OF_WORDS * ends["all"]
-        inclusive, is_certain = _are_inclusive(where, ends, by_words and best == CHARACTERS)
-        return Offsets(best, inclusive, is_certain, by_format and bool(self._ends[True]))
-
-
-def _are_inclusive(where: str, ends: Counter[str], default: bool) -> tuple[bool, bool]:
-    """Return whether ends are inclusive, and whether the texts of spans show it."""
-    inclusive, exclusive = ends["text, inclusive"], ends["text, exclusive"]
-    is_certain = bool(inclusive or exclusive)
-    are_inclusive = inclusive > exclusive if is_certain else default
-    against = ends["all"] - ends["letter"]
-    if are_inclusive and against > MIXED * ends["all"]:
-        got = f"{against} of {ends['all']} spans without a text whose last character is none"
-        fix = "Correct those that differ, or write the text of each span"
-        raise error(where, "ends that are all inclusive", got, fix)
-    return are_inclusive, is_certain
+        inclusive = texts > 0 if is_certain else by_words and best == CHARACTERS
+        against = ends["all"] - ends["letter"]
+        if inclusive and against > MIXED * ends["all"]:
+            got = f"{against} of {ends['all']} spans without a text whose last character is none"
+            fix = "Correct those that differ, or write the text of each span"
+            raise error(where, "ends that are all inclusive", got, fix)
+        return Offsets(best, inclusive, is_certain)
 
 
 def _evidence(text: str, span: RawSpan, doc: Callable[[], Doc]) -> list[str]:

@@ -11,7 +11,7 @@ from spacy.tokens import Doc, DocBin
 
 from ..atomic import atomic_write
 from ..docbin import SUFFIX, find_docbins, read_docbin
-from ..input_error import InputError
+from ..input_error import InputError, did_you_mean
 from ..pipeline.gold import gold_entities
 from .repair_log import ConversionLog, error
 
@@ -42,7 +42,9 @@ def read_spacy(path: Path, nlp: Language, log: ConversionLog | None = None) -> I
                 yield doc
                 continue
             where, fix = f"{file}, doc {number}", "Change --spans-key, or convert the corpus again"
-            problem = error(where, f"doc.spans[{log.spans_key!r}]", f"keys {[*doc.spans]}", fix)
+            hint = did_you_mean(log.spans_key, doc.spans)
+            got = f"keys {[*doc.spans]}"
+            problem = error(where, f"doc.spans[{log.spans_key!r}]", got, fix, hint)
             log.rejected("record", problem, records=1, entities=n)
 
 

@@ -50,7 +50,7 @@ def make_docs(
     """Make a Doc of each record of a file, one at a time.
 
     Args:
-        path: The file, for `log.tag_schemes` and `log.offsets`, which may be of an earlier pass.
+        path: The file, for `log.tag_schemes`.
         nlp: Pipeline with the vocabulary, and the tokenizer for records without words. Words whose
             spaces are known have its norms, if it makes the same tokens.
         log: Decides what happens to mistakes, and counts them: those of `set_entities`, "record" or
@@ -63,10 +63,7 @@ def make_docs(
             characters.
     """
     log = log or ConversionLog()
-    if not one_pass and str(path) not in log.offsets:
-        _survey(path, nlp, log, read)
-    offsets = log.offsets.get(str(path), Offsets())
-    scheme = log.tag_schemes.get(str(path), "")
+    scheme, offsets = ("", Offsets()) if one_pass else _survey(path, nlp, log, read)
     standard, closed = iob.spelled(scheme), iob.is_closed(scheme)
     places: dict[int, str] = {}  # for each id, a hash and the last part of its place: 150 bytes
     for record in read(log):
@@ -88,14 +85,16 @@ def make_docs(
         yield doc
 
 
-def _survey(path: Path, nlp: Language, log: ConversionLog, read: ReadRecords) -> None:
+def _survey(
+    path: Path, nlp: Language, log: ConversionLog, read: ReadRecords
+) -> tuple[str, Offsets]:
     """Find what depends on the whole file: the scheme of its tags, and what its offsets count."""
     survey = OffsetSurvey(lambda record: _tokens(record, nlp))
     has_tags = False
 
     def tags() -> Iterator[list[str | None]]:
         nonlocal has_tags
-        for record in read(log.for_second_pass()):
+        for record in read(replace(log, repair=True)):
             if record.spans or record.incorrect:
                 survey.add(record)
             has_tags |= bool(record.tags)
@@ -104,9 +103,10 @@ def _survey(path: Path, nlp: Language, log: ConversionLog, read: ReadRecords) ->
     scheme = iob.find_scheme(tags())
     if has_tags:
         log.tag_schemes[str(path)] = scheme
-    log.offsets[str(path)] = found = survey.result(str(path))
-    if found.inclusive or found.by_format:
+    found = survey.result(str(path))
+    if found.inclusive:
         log.note(f"{path}: the offsets of the ends of spans are those of their last characters.")
+    return scheme, found
 
 
 def _check_new_id(where: str, identity: object, places: dict[int, str]) -> None:
@@ -163,8 +163,7 @@ def _in_characters(record: Record, text: str, offsets: Offsets, log: ConversionL
         [_by_its_text(record.where, text, span, log) for span in each]
         for each in (spans, incorrect)
     )
-    others = offsets.inclusive and record.counts_in is None
-    if offsets.by_format if record.inclusive else others:
+    if record.inclusive or (offsets.inclusive and record.counts_in is None):
         if not (record.inclusive or offsets.is_certain) and (spans or incorrect):
             fix = "The spans are whole words only with their last characters: convert with --repair"
             problem = error(record.where, "offsets with exclusive ends", "inclusive ones", fix)

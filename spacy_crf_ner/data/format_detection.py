@@ -104,11 +104,11 @@ def _format_of(path: Path, has_columns: bool) -> str:
             return format
     if found := _format_of_json_lines(lines):
         return found
-    if has_columns:
+    is_object = lines and OBJECT.match(lines[0])  # its strings may have links of Markdown
+    if has_columns and not is_object:
         return "table" if lines and has_separators(lines[0]) else "conll"
     if lines and not lines[0].lstrip().startswith(("{", "[{", '["')):
         refuse_markdown(str(path), lines)
-    is_object = lines and OBJECT.match(lines[0])  # its strings may have links of Markdown
     if not is_object and is_inline(lines):
         return "inline"
     if lines and lines[0].lstrip().startswith("{"):

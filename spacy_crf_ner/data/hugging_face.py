@@ -12,7 +12,7 @@ from spacy.tokens import Doc
 
 from ..docbin import DOCUMENT, DOCUMENTS
 from ..extras import required
-from ..input_error import InputError
+from ..input_error import InputError, did_you_mean
 from . import json_keys as usual
 from .docs import make_docs
 from .json_reader import read_values
@@ -146,7 +146,8 @@ def _columns(file: Path, keys: usual.Keys) -> Columns:
     for option, name in (("token", words), ("tag", tags)):
         if name not in kinds:
             fix = f"Set --{option}-column to the name of a column"
-            raise error(str(file), f"a column {name!r}", shorten(schema.names), fix)
+            hint = did_you_mean(name, schema.names)
+            raise error(str(file), f"a column {name!r}", shorten(schema.names), fix, hint)
     if words == tags:
         fix = "Choose two columns"
         raise error(str(file), "a column of tokens and one of tags", shorten((words, tags)), fix)

@@ -20,7 +20,7 @@ def annotation_keys(
     if chosen := keys.spans or keys.tags:
         has_words = isinstance(record.get(words_key or ""), list)
         if chosen not in record or not (keys.spans or has_words):
-            raise unannotated(where, record)
+            raise unannotated(where, record, chosen)
         return ([chosen], None) if keys.spans else ([], chosen)
     tags = _tag_keys(record, words_key)
     named = [key for key in (*SPANS, *OF_ENTITIES) if key not in tags]

@@ -158,6 +158,8 @@ def _record(
         raise error(where, "a text for the spans", f"the keys {shorten(sorted(record))}", fix)
     found.text = record.pop(text_key or "text", None)
     set_words(found, record, None if {*span_keys}.difference(OURS) else words_key)
+    if keys.text and found.text is found.words is None:
+        raise unannotated(where, record, keys.text)
     for key in span_keys:
         value = record.pop(key)
         found.inclusive |= isinstance(value, list) and any(map(has_points, value))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import dropwhile, groupby, pairwise
 
 from ..docbin import DOCUMENTS
+from ..input_error import did_you_mean
 from .iob import NO_PREFIX, OUTSIDE, TAG, find_spelling, spelled
 from .json_records import shorten
 from .repair_log import ConversionLog, error
@@ -193,7 +194,8 @@ class _Sample:
             return header.index(name), key
         if not NUMBER.fullmatch(name):
             fix = "Choose a name in the first row, or the number of a column"
-            raise error(str(self.path), f"a column {name!r}", shorten(header), fix)
+            hint = did_you_mean(name, header)
+            raise error(str(self.path), f"a column {name!r}", shorten(header), fix, hint)
         number, last = int(name), self.width
         if not 1 <= abs(number) <= last:
             expected = f"a column from 1 to {last}, or from -1, the last, to -{last}"

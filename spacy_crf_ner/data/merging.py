@@ -75,7 +75,7 @@ def merge(
     log = log or ConversionLog()
     where = ", ".join(map(str, answers))
     log.start_part("answers")
-    log.collect()
+    log.collects = True
     given = [doc for path in answers for doc in read_corpus([path], nlp, log)]
 
     def merged() -> Iterator[Doc]:

@@ -10,7 +10,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.util import get_words_and_spaces
 
-from ..input_error import CorpusError
+from ..input_error import CorpusError, did_you_mean
 from ..ml.zero_width import is_blank
 from ..pipeline.annotated_labels import mark_annotated_labels
 from ..pipeline.gold import gold_entities
@@ -100,7 +100,8 @@ def set_entities(
             continue
         place, tokens = (ent.start, ent.end, ent.label_), {token.i for token in ent}
         if place in ents:
-            log.aligned(f"{_shown(doc.text, span)} became one with another.", 1, "duplicate")
+            became = f"{_shown(doc.text, span)} became one with another."
+            log.aligned("aligned.duplicate", became, entities=1)
         elif log.spans_key is None and taken & tokens:
             log.rejected("overlap", _error(doc.text, span, *OVERLAP), entities=1)
             unknown |= tokens
@@ -139,7 +140,9 @@ def set_annotated_labels(doc: Doc, labels: Sequence[str], log: ConversionLog, wh
     for ent in outside:
         span = f"the entity {ent.text[:60]!r} of the label {ent.label_!r}"
         fix = "Add the label to the annotated ones, or remove the entity"
-        problem = error(where, f"entities of the annotated labels {[*labels]}", span, fix)
+        hints = (did_you_mean(label, [ent.label_]) for label in labels)
+        expected, hint = f"entities of the annotated labels {[*labels]}", max(hints, default="")
+        problem = error(where, expected, span, fix, hint)
         log.rejected("label", problem, entities=1)
     if outside and log.spans_key is not None:
         doc.spans[log.spans_key] = [ent for ent in gold if ent.label_ in labels]
@@ -195,7 +198,7 @@ def _valid_spans(
             continue
         start, end = _trim(doc, span)
         if (start, end) != (span.start, span.end):
-            log.trimmed()
+            log.counts["trimmed.whitespace"] += 1  # nothing is lost
         lines = (line.strip() for line in (span.label or "").splitlines())
         label = " ".join(filter(None, lines))
         if label != (span.label or ""):
@@ -214,7 +217,7 @@ def _continuous(
     doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, where: str, unknown: set[int] | None
 ) -> Iterator[RawSpan]:
     """Yield spans with their places; a discontinuous one as `log.discontinuous` says."""
-    text = doc.text
+    text, kind = doc.text, f"discontinuous.{log.discontinuous}"
     for span in spans:
         span = span._replace(where=span.where or where)
         if len(span.parts) < 2 or span.problem:
@@ -233,14 +236,14 @@ def _continuous(
         elif span.text is not None and not same_text(found, span.text):
             yield hull._replace(text=span.text)  # which is a mistake
         elif log.discontinuous == "hull":
-            log.joined(f"{_shown(text, hull)} is the hull of {shorten(found)}.")
+            log.aligned(kind, f"{_shown(text, hull)} is the hull of {shorten(found)}.")
             yield hull
         elif log.discontinuous == "parts":
-            log.joined(f"{span.where}: {shorten(found)} became {len(span.parts)} entities.")
+            log.aligned(kind, f"{span.where}: {shorten(found)} became {len(span.parts)} entities.")
             yield from (span._replace(start=a, end=b, text=None, parts=()) for a, b in span.parts)
         else:
             log.read(records=0, entities=1)
-            log.joined(f"{span.where}: {shorten(found)} became not annotated.", entities=1)
+            log.aligned(kind, f"{span.where}: {shorten(found)} became not annotated.", entities=1)
             if unknown is not None:
                 unknown.update(_possible_tokens(doc, span, "discontinuous"))
 
@@ -302,7 +305,8 @@ def divide_tokens(
         if log.alignment == "split" and (cut := places_inside(doc, own)):
             log.cut(cut)
             tokens = [token.text for token in _char_span(doc, span, "expand") or ()]
-            log.aligned(f"{_shown(text, span)} was cut out of the tokens {shorten(tokens)}.")
+            became = f"{_shown(text, span)} was cut out of the tokens {shorten(tokens)}."
+            log.aligned("aligned.split", became)
         edges.update(own)
     words: list[str] = []
     for token in doc:
@@ -328,12 +332,13 @@ def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: set[int]) -> Sp
     if aligned := _char_span(doc, span):
         return aligned
     log.cut(places_inside(doc, (span.start, span.end)))
+    kind, became = f"aligned.{log.alignment}", f"{_shown(doc.text, span)} became"
     kept = _moved(doc, span, log.alignment) if log.alignment in MOVED else None
     if kept:
-        log.aligned(f"{_shown(doc.text, span)} became {shorten(kept.text)}.")
+        log.aligned(kind, f"{became} {shorten(kept.text)}.")
         return kept
     if log.alignment == "missing":
-        log.aligned(f"{_shown(doc.text, span)} became not annotated.", entities=1)
+        log.aligned(kind, f"{became} not annotated.", entities=1)
     else:
         log.rejected("alignment", _misaligned(doc, span), entities=1)
     unknown.update(token.i for token in _moved(doc, span, "expand") or ())
@@ -355,8 +360,8 @@ def _char_span(doc: Doc, span: RawSpan, mode: str = "strict") -> Span | None:
     return doc.char_span(*at, kb_id=kb_id, alignment_mode=mode, span_id=span_id)
 
 
-def _error(text: str, span: RawSpan, expected: str, fix: str, note: str = "") -> CorpusError:
-    return error(span.where, expected, f"{_name(text, span)}{note}", fix)
+def _error(text: str, span: RawSpan, expected: str, fix: str) -> CorpusError:
+    return error(span.where, expected, _name(text, span), fix)
 
 
 def _shown(text: str, span: RawSpan) -> str:
@@ -376,5 +381,5 @@ def _misaligned(doc: Doc, span: RawSpan) -> CorpusError:
         "Move its edges, use the tokenizer of the corpus, or choose --alignment: it becomes "
         f"{', '.join(became)}, {own} with split"
     )
-    note = f" in the tokens {shorten(words)}"
-    return _error(doc.text, span, "an entity of whole tokens", fix, note)
+    got = f"{_name(doc.text, span)} in the tokens {shorten(words)}"
+    return error(span.where, "an entity of whole tokens", got, fix)

@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Iterable
 
-from ..input_error import CorpusError
+from ..input_error import CorpusError, did_you_mean
 from .inline import MARKUP, is_link
 from .json_keys import ANNOTATION, OURS, TEXTS, WORDS
 from .json_records import JsonObject, shorten
@@ -105,8 +105,8 @@ def check_annotated(where: str, record: JsonObject) -> None:
         raise unannotated(where, record)
 
 
-def unannotated(where: str, record: JsonObject) -> CorpusError:
-    """Make the error for a record without entities or text: what is nearest, and what it lacks."""
+def unannotated(where: str, record: JsonObject, chosen: str = "") -> CorpusError:
+    """Make the error for a record without entities, a text, or the chosen key: what is nearest."""
     given = {key: value for key, value in record.items() if value is not None and key != "meta"}
     words = next((key for key in WORDS if isinstance(given.get(key), list)), None)
     text = next((key for key in TEXTS if isinstance(given.get(key), str)), None)
@@ -124,5 +124,8 @@ def unannotated(where: str, record: JsonObject) -> CorpusError:
     if key := next(filter(str.isprintable, others), None):
         fix = f"If {shorten(key)} has what is missing, use {option} {shlex.quote(key)}"
     templates = "\n  ".join((TEMPLATE, ROWS, PAIR))
+    if chosen not in ("", *given):
+        lacks = f"no {shorten(chosen)}"
     got = f"{lacks} (the keys {', '.join(map(shorten, sorted(record)))})"
-    return error(where, nearest, got, f"{fix}. These would be read:\n  {templates}")
+    hint = did_you_mean(chosen, filter(str.isprintable, given))
+    return error(where, nearest, got, f"{fix}. These would be read:\n  {templates}", hint)

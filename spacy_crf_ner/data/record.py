@@ -57,7 +57,7 @@ class Record:
         sent_starts: The offsets at which sentences begin; empty if that is unknown.
         counts_in: What the offsets count. None: what fits most entities of the file, which is a
             mistake if it is not characters.
-        inclusive: Whether the format has inclusive ends, unless the texts of spans show otherwise.
+        inclusive: Whether the format has inclusive ends, unless the text of a span shows otherwise.
         may_divide: Whether a token may be divided at a place inside of it where an entity begins or
             ends; its arguments are the token and the place.
         id: An id that no other record of the file has; None for no id.

@@ -3,15 +3,11 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..input_error import CorpusError, InputError
 from .token_rules import Boundary, Cut
-
-if TYPE_CHECKING:
-    from .counting import Offsets
 
 MAX_MESSAGES = 20  # of each kind
 MAX_LISTED = 5  # of each kind, in an error
@@ -25,11 +21,11 @@ DISCONTINUOUS = ("strict", "hull", "parts", "skip")
 
 
 def error(
-    where: str, expected: str, got: str, fix: str = "Correct it, or remove it"
+    where: str, expected: str, got: str, fix: str = "Correct it, or remove it", hint: str = ""
 ) -> CorpusError:
-    """Make the error for a place, which is a file, a line or a record."""
+    """Make the error for a place, which is a file, a line or a record; see `did_you_mean`."""
     got = got if len(got) <= MAX_SHOWN else f"{got[:MAX_SHOWN]} ..."
-    return CorpusError(f"{where}: expected {expected}, got {got}. {fix}.")
+    return CorpusError(f"{where}: expected {expected}, got {got}.{hint} {fix}.")
 
 
 @dataclass(eq=False)
@@ -38,7 +34,7 @@ class ConversionLog:
 
     Args:
         repair: Fix what can be fixed and leave out the rest; otherwise the first mistake is raised,
-            or all of them together after `collect`.
+            or all of them together if it `collects`.
         alignment: What happens to an entity with an edge inside a token: "strict" (an error; with
             `repair`, it is left out), "expand" to all tokens that it overlaps, "contract" to the
             tokens that it covers, "split" of the tokens, or "missing": its tokens are not
@@ -54,12 +50,12 @@ class ConversionLog:
     Attributes:
         counts: Number of events of each kind: "repaired.label", "rejected.overlap",
             "aligned.expand", "trimmed.whitespace", "skipped.comment".
+        collects: Count mistakes also if they are not repaired; see `check_no_mistakes`.
         totals: Numbers of "records" and "entities" read, and of "rejected.records" and
             "rejected.entities". The readers yield the difference. "aligned.entities" are those of
             the latter that `aligned` counted.
         parts: The totals of each part of the corpus, by name.
         tag_schemes: The tag scheme of each file that has tags.
-        offsets: What the offsets of each file with offsets count.
         cuts: The number of places inside tokens where entities begin or end, and the first one, by
             the kinds of the characters beside them.
         merged: Numbers of answers, and of docs that these changed, see `merging.merge_answers`.
@@ -77,11 +73,11 @@ class ConversionLog:
     spans_key: str | None = None
     max_loss: float = MAX_LOSS
     discontinuous: str = DISCONTINUOUS[0]
+    collects: bool = field(default=False, init=False)
     counts: Counter[str] = field(default_factory=Counter, init=False)
     totals: Counter[str] = field(default_factory=Counter, init=False)
     parts: dict[str, Counter[str]] = field(default_factory=dict, init=False)
     tag_schemes: dict[str, str] = field(default_factory=dict, init=False)
-    offsets: dict[str, "Offsets"] = field(default_factory=dict, init=False)
     cuts: dict[Boundary, tuple[int, str]] = field(default_factory=dict, init=False)
     merged: Counter[str] = field(default_factory=Counter, init=False)
     examples: dict[str, list[str]] = field(default_factory=dict, init=False)
@@ -102,22 +98,11 @@ class ConversionLog:
         if not 0 <= self.max_loss <= 1:
             raise InputError(f"max_loss: expected a share from 0 to 1, got {self.max_loss}.")
         self._counted = [self.totals]
-        self._collects = False
 
     @property
     def messages(self) -> list[str]:
         """All examples, by kind."""
         return [message for messages in self.examples.values() for message in messages]
-
-    def for_second_pass(self) -> "ConversionLog":
-        """Return a log to read the same files again, with the same decisions."""
-        again = replace(self, repair=True, max_loss=1.0)
-        again.tag_schemes, again.offsets = {**self.tag_schemes}, {**self.offsets}
-        return again
-
-    def collect(self) -> None:
-        """From now on, count mistakes also if they are not repaired; see `check_no_mistakes`."""
-        self._collects = True
 
     def check_no_mistakes(self, where: str) -> None:
         """Raise all collected mistakes together, as one CorpusError, unless `repair` is set."""
@@ -193,32 +178,25 @@ class ConversionLog:
 
     def repaired(self, kind: str, problem: CorpusError, became: str = "") -> None:
         """Count a mistake that the caller fixes, after which an entity `became` another one."""
-        self._count(f"repaired.{kind}", problem, became=became)
+        self._add(f"repaired.{kind}", problem, became if self.repair else "")
 
     def rejected(
         self, kind: str, problem: CorpusError, records: int = 0, entities: int = 0
     ) -> None:
         """Count a mistake that the caller leaves out, with its numbers of records and entities."""
-        self._count(f"rejected.{kind}", problem, records, entities)
+        self._add(f"rejected.{kind}", problem, records=records, entities=entities)
 
-    def aligned(self, became: str, entities: int = 0, kind: str = "") -> None:
-        """Count an entity that was aligned, which is no error; `entities` is 1 if it is gone."""
-        self._add(f"aligned.{kind or self.alignment}", became, entities=entities, chosen=entities)
-
-    def joined(self, became: str, entities: int = 0) -> None:
-        """Count a discontinuous entity that became what `discontinuous` says, as `aligned` does."""
-        kind = f"discontinuous.{self.discontinuous}"
-        self._add(kind, became, entities=entities, chosen=entities)
+    def aligned(self, kind: str, became: str, entities: int = 0) -> None:
+        """Count an entity that became what a choice says: no error. `entities`: 1 if it is gone."""
+        self._add(kind, None, became, entities=entities)
+        for counter in self._counted:
+            counter["aligned.entities"] += entities
 
     def cut(self, places: Iterable[Cut]) -> None:
         """Count places inside tokens where entities begin or end."""
         for place in places:
             number, first = self.cuts.get(place.boundary, (0, place.example))
             self.cuts[place.boundary] = number + 1, first
-
-    def trimmed(self) -> None:
-        """Count an entity whose edges had whitespace; nothing is lost, so it is never an error."""
-        self.counts["trimmed.whitespace"] += 1
 
     def skipped(self, kind: str, number: int = 1) -> None:
         """Count input that is not annotation; this is never an error."""
@@ -237,23 +215,22 @@ class ConversionLog:
             names = ", ".join(path.name for path in paths[:MAX_FILES])
             self.notes.append(f"Skipped: {names}{', ...' * (len(paths) > MAX_FILES)}.")
 
-    def _count(
-        self, kind: str, problem: CorpusError, records: int = 0, entities: int = 0, became: str = ""
-    ) -> None:
-        if not (self.repair or self._collects):
-            raise problem
-        self._add(kind, (self.repair and became) or str(problem), records, entities)
-
     def _add(
-        self, kind: str, message: str, records: int = 0, entities: int = 0, chosen: int = 0
+        self,
+        kind: str,
+        problem: CorpusError | None,
+        became: str = "",
+        records: int = 0,
+        entities: int = 0,
     ) -> None:
+        if problem and not (self.repair or self.collects):
+            raise problem
         self.counts[kind] += 1
-        lost = {"rejected.records": records, "rejected.entities": entities}
         for counter in self._counted:
-            counter.update(lost | ({"aligned.entities": chosen} if chosen else {}))
+            counter.update({"rejected.records": records, "rejected.entities": entities})
         messages = self.examples.setdefault(kind, [])
         if len(messages) < MAX_MESSAGES:
-            messages.append(message)
+            messages.append(became or str(problem))
 
 
 def describe_kind(kind: str) -> str:

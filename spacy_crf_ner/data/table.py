@@ -13,13 +13,13 @@ from typing import Any
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from ..input_error import CorpusError
+from ..input_error import CorpusError, did_you_mean
 from . import json_keys as usual
 from .columns import is_columns, read_columns
 from .docs import make_docs
 from .iob import TAG
 from .json_reader import read_values
-from .json_records import decode_json
+from .json_records import decode_json, shorten
 from .label_studio import ANNOTATED, is_label_studio
 from .layout import Column, has_names_of_columns, plain_name
 from .lines import MAX_LINE_BYTES, Line, read_lines
@@ -101,6 +101,11 @@ def read_table(
     first = [row.cells for row in islice(rows.read(), FIRST)]
     with suppress(CorpusError):  # a cell may have several lines
         first = [cells for _, cells in islice(_cells(rows), FIRST)]
+    header = first[0] if first else []
+    for name in (text_column, spans_column):
+        if name is not None and name not in header:
+            fix, hint = "Choose a name in the first row", did_you_mean(name, header)
+            raise error(str(path), f"a column {name!r}", shorten(header), fix, hint)
     columns = _columns_of_texts(first, text_column or token_column, spans_column or tag_column)
     if columns is None:
         return read_columns(rows, nlp, log, token_column, tag_column)

@@ -1,9 +1,8 @@
 """Find a config for training, read it, and change it."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from spacy.language import DEFAULT_CONFIG, Language
 from spacy.util import dict_to_dot, dot_to_object, load_config, registry, set_dot_to_object
 from thinc.api import Config, ConfigValidationError
 
-from ..input_error import InputError
+from ..input_error import InputError, did_you_mean
 from ..pipeline.lookup import recognizer
 from ..pipeline.transformer_config import CONFIGS, bundled_config
 
@@ -29,11 +28,6 @@ def find_config(name: str | Path) -> Path:
         f"There is no config {str(name)!r}.{did_you_mean(str(name), shipped)} Name a file, which "
         f"spacy-crf-ner init writes, or one of {', '.join(shipped)}."
     )
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a question with the known name that is most like another one; "" for none."""
-    return "".join(f" Did you mean {each}?" for each in get_close_matches(name, known, 1))
 
 
 def read_config(path: Path) -> Config:

@@ -896,6 +896,28 @@ def test_convert_column_option_of_wrong_format_raises(tmp_path: Path, nlp: Langu
         data.convert(source, tmp_path / "b.spacy", options, nlp=nlp)
 
 
+BODY = '{"body": "Ann left", "persons": [[0, 3, "PER"]]}\n'
+TABLE = 'text,entities\nAnn left,"[[0,3,""PER""]]"\n'
+
+
+@pytest.mark.parametrize(
+    "content, options, says",
+    [
+        ("word tag\nAnn B-PER\n", {"columns": {"tag_column": "tga"}}, "column 'tga'.* mean tag"),
+        (TABLE, {"columns": {"text_column": "txt"}}, "column 'txt'.* mean text"),
+        (BODY, {"columns": {"text_column": "boddy", "spans_column": "persons"}}, "mean body"),
+        (BODY, {"columns": {"text_column": "body", "spans_column": "person"}}, "mean persons"),
+        ("[Ann](PERSON)\n", {"labels": ["LOC", "PERSN"]}, "annotated labels.* mean PERSON"),
+    ],
+)
+def test_convert_unknown_name_suggests_the_nearest_one(
+    content: str, options: dict[str, Any], says: str, tmp_path: Path, nlp: Language
+) -> None:
+    (tmp_path / "a").write_text(content)
+    with pytest.raises(CorpusError, match=rf"{says}\? [A-Z]"):
+        run(tmp_path / "a", tmp_path / "a.spacy", nlp, **options)
+
+
 # The command
 
 

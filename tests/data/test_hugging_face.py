@@ -215,7 +215,10 @@ def test_other_columns_are_chosen_by_name(tmp_path: Path) -> None:
     dataset(ROWS).rename_columns({"tokens": "words", "ner_tags": "fine"}).to_parquet(source)
     result = runner.invoke(app, ["convert", str(source), str(tmp_path / "out.spacy")])
     assert "tags.parquet: expected a column 'tokens', got ['words', 'fine']" in result.output
-    options = ["--token-column", "words", "--tag-column", "fine"]
+    options = ["--token-column", "words", "--tag-column", "fin"]
+    result = runner.invoke(app, ["convert", str(source), str(tmp_path / "out.spacy"), *options])
+    assert "expected a column 'fin', got ['words', 'fine']. Did you mean fine?" in result.output
+    options[-1] = "fine"
     result = runner.invoke(app, ["convert", str(source), str(tmp_path / "out.spacy"), *options])
     assert result.exit_code == 0, result.output
     assert said(load(tmp_path / "out.spacy", spacy.blank("en"))) == SAID

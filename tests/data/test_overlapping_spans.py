@@ -320,10 +320,10 @@ def test_convert_spans_key_selects_doc_spans_instead_of_ents(tmp_path: Path, nlp
 
 def test_convert_binary_doc_without_spans_key_raises(tmp_path: Path, nlp: Language) -> None:
     docs = [nlp(TEXT), nlp(TEXT)]
-    docs[0].spans[KEY], docs[1].spans["other"] = [], []
+    docs[0].spans[KEY], docs[1].spans["scs"] = [], []
     DocBin(docs=docs).to_disk(tmp_path / "a.spacy")
     message = (
-        r"a.spacy, doc 2: expected doc.spans\['sc'\], got keys \['other'\]. Change --spans-key"
+        r"a.spacy, doc 2: expected doc.spans\['sc'\], got keys \['scs'\]. Did you mean scs\? Change"
     )
     with pytest.raises(CorpusError, match=message):
         convert(tmp_path / "a.spacy", nlp)
