@@ -3,7 +3,6 @@
 import gc
 import json
 import os
-import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 import spacy
 import srsly
-from hypothesis import settings
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 from spacy.training import Corpus
@@ -26,7 +24,6 @@ from spacy_crf_ner.docbin import document_of, find_docbins
 from spacy_crf_ner.input_error import CorpusError, InputError
 
 HERE = Path(__file__).parents[1]
-FUZZ = 3 * settings.default.max_examples
 SHARES = (0.8, 0.1, 0.1)
 runner = CliRunner()
 
@@ -700,27 +697,6 @@ def test_convert_repair_counts_kept_and_rejected_records(tmp_path: Path, nlp: La
     assert log.messages[0].startswith(f"{tmp_path / 'train.txt'}, line 4: expected [text](LABEL)")
 
 
-def test_convert_two_passes_count_each_record_once(tmp_path: Path, nlp: Language) -> None:
-    source = write(tmp_path / "a.conll", *numbered(30))
-    source.write_text("bad X\n\n" + source.read_text())
-    log = ConversionLog(repair=True)
-    counts = data.convert(source, tmp_path, nlp=nlp, log=log)
-    assert log.counts == {"rejected.columns": 1}
-    assert log.totals["records"] == 31
-    assert sum(count["docs"] for count in counts.values()) == 30
-
-
-def test_conversion_log_keeps_first_20_messages(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("[Anna](PER)\n" + "[open\n" * 30)
-    log = ConversionLog(repair=True)
-    assert len(list(data.read_inline(path, nlp, log))) == 1
-    assert log.counts == {"rejected.record": 30}
-    assert [note.split(":")[0] for note in log.messages] == [
-        f"{path}, line {n}" for n in range(2, 22)
-    ]
-
-
 def test_convert_repair_with_alignment_missing_is_no_loss(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.txt"
     path.write_text("x [New York-sty](LOC)le\n" * 3)
@@ -740,8 +716,11 @@ def test_convert_repair_that_leaves_no_doc_lists_the_mistakes(
 ) -> None:
     path = tmp_path / "a.txt"
     path.write_text("x [Ann](PER) [y\n")
-    with pytest.raises(CorpusError, match=r"at least one doc(?s:.*)a\.txt, line 1: .*\[y"):
-        run(path, tmp_path / "a.spacy", nlp, log=ConversionLog(repair=True), format="inline")
+    says = r"at least one doc, got none, 1 rejected\.record(?s:.*)a\.txt, line 1: .*\[y"
+    for name in ("a.spacy", "a.jsonl"):
+        with pytest.raises(CorpusError, match=says):
+            run(path, tmp_path / name, nlp, log=ConversionLog(repair=True), format="inline")
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_convert_refuses_a_second_split_in_another_format_beside_the_first(
@@ -826,24 +805,6 @@ def test_read_inline_text_over_max_length_raises_with_line(tmp_path: Path) -> No
 
 
 # Format detection
-
-
-@pytest.mark.parametrize(
-    "name, format",
-    [
-        ("inline.txt", "inline"),
-        ("comments.conll", "conll"),
-        ("biluo.conll", "conll"),
-        ("gmb.csv", "table"),
-        ("prodigy.jsonl", "jsonl"),
-        ("doccano.jsonl", "doccano"),
-        ("label_studio.json", "label_studio"),
-        ("label_studio_min.json", "label_studio"),
-        ("brat", "brat"),
-    ],
-)
-def test_detect_format_identifies_format_by_content(name: str, format: str) -> None:
-    assert data.detect_format(HERE / "fixtures" / name) == format
 
 
 LONG = "Hanoi " + "lorem ipsum " * 10_000
@@ -974,129 +935,7 @@ def test_convert_command_accepts_several_inputs_and_columns(tmp_path: Path, nlp:
     assert [(ent.text, ent.label_) for ent in doc.ents] == [("Anna", "X")]
 
 
-def test_convert_command_applies_alignment_option(tmp_path: Path, nlp: Language) -> None:
-    (tmp_path / "a.txt").write_text("[Tim](PER)othy came\n")
-    output = convert(tmp_path / "a.txt", tmp_path / "a.spacy", "--alignment", "expand")
-    assert "Aligned: expand 1" in output
-    assert [ent.text for ent in load(tmp_path / "a.spacy", nlp)[0].ents] == ["Timothy"]
-
-
 def test_the_help_has_an_example_of_each_format() -> None:
     output = runner.invoke(app, ["convert", "--help"]).output
     for format in data.FORMATS:
         assert re.search(rf"^    {format}  +\S", output, re.M), format
-
-
-def test_convert_command_prints_note_of_dev_split_from_train(tmp_path: Path) -> None:
-    for part in ("train", "test"):
-        write(tmp_path / "in" / f"{part}.conll", *numbered(18))
-    output = convert(tmp_path / "in", tmp_path / "out")
-    assert "No file for dev: train was split in blocks of 1 neighboring docs" in output
-    assert "(16 train, 2 dev; seed 0)." in output
-    assert "docs 16 2 18" in output
-
-
-# Fuzzing
-
-
-def mutate(draw: random.Random, content: bytes) -> bytes:
-    """Change a file in one to three places."""
-    for _ in range(draw.randint(1, 3)):
-        at = draw.randrange(len(content) + 1)
-        end = min(at + draw.randint(1, 20), len(content))
-        odd = [
-            b"[",
-            b"]",
-            b"](",
-            b"\\",
-            b"\t",
-            b"\n\n",
-            b"\0",
-            b"\xff",
-            b'"',
-            b",",
-            b"# ",
-            b"\r",
-            b" ",
-        ]
-        odd += ["\u2028".encode(), b"-DOCSTART-", b"B-", b"\xef\xbb\xbf"]
-        content = draw.choice(
-            [
-                content[:at] + bytes([draw.randrange(256)]) + content[at + 1 :],
-                content[:at] + content[end:],
-                content[:at] + content[at:end] * 2 + content[end:],
-                content[:at] + draw.choice(odd) + content[at:],
-                content[:at] if draw.random() < 0.2 else content,
-            ]
-        )
-    return content
-
-
-def records_in(format: str, content: bytes) -> int:
-    """Count the lines of inline, or the runs of lines between two that are blank or DOCSTART."""
-    inside = []
-    for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
-        text = line.decode("utf-8", "replace")
-        readable = "\0" not in text and text.encode() == line
-        boundary = not text.strip() or (format == "conll" and text.startswith("-DOCSTART-"))
-        inside.append(not (readable and boundary))
-    return sum(b and (format == "inline" or not a) for a, b in zip([False, *inside], inside))
-
-
-HEADER = b"Sentence #,Word,POS,Tag"
-FUZZED = {
-    "inline": ["inline.txt"],
-    "conll": ["iob1.conll", "iob2.conll", "bioes.conll", "biluo.conll", "comments.conll"],
-    "table": ["gmb.csv"],
-}
-
-
-@pytest.mark.parametrize("format", FUZZED)
-def test_readers_mutated_file_raises_or_counts_records(
-    format: str, tmp_path: Path, nlp: Language
-) -> None:
-    draw = random.Random(0)
-    originals = [(HERE / "fixtures" / name).read_bytes() for name in FUZZED[format]]
-    path = tmp_path / "corpus"
-    told = read = 0
-    for _ in range(FUZZ):
-        content = mutate(draw, draw.choice(originals))
-        path.write_bytes(content)
-        log = ConversionLog(True, draw.choice(data.ALIGNMENTS))
-        try:
-            strict = list(data.FORMATS[format](path, nlp, ConversionLog()))
-        except CorpusError as problem:
-            places = (", line ", ": expected a column", ": expected tags of entities in the last")
-            assert str(problem).startswith(tuple(f"{path}{place}" for place in places))
-            told += 1
-            strict = []
-        try:
-            docs = list(data.FORMATS[format](path, nlp, log))
-        except CorpusError as problem:
-            # Without the header, words may be in any column.
-            assert format == "table" and "--token-column" in str(problem)
-            assert content.removeprefix(b"\xef\xbb\xbf").split(b"\n")[0].rstrip(b"\r") != HEADER
-            continue
-        read += 1
-        totals = log.totals
-        assert len(docs) == totals["records"] - totals["rejected.records"]
-        assert (
-            sum(len(doc.ents) for doc in docs) == totals["entities"] - totals["rejected.entities"]
-        )
-        if format != "table" and not log.counts["skipped.comment"]:
-            assert totals["records"] == records_in(format, content)
-        lost = [key for key in log.counts if not key.startswith(("skipped", "trimmed"))]
-        if strict:
-            assert not lost
-            assert [doc.to_json() for doc in docs] == [doc.to_json() for doc in strict]
-        DocBin(docs=docs, store_user_data=True).to_bytes()
-    assert told > FUZZ / 20 and read > FUZZ / 20
-
-
-@pytest.mark.parametrize("name", ["out.jsonl", "out.spacy"])
-def test_convert_without_docs_writes_nothing(tmp_path: Path, nlp: Language, name: str) -> None:
-    path = tmp_path / "in.jsonl"
-    path.write_text('{"text": 3, "spans": []}\n{"text": 4, "spans": []}\n')
-    with pytest.raises(CorpusError, match=r"at least one doc, got none, 2 rejected\.record"):
-        data.convert([path], tmp_path / name, nlp=nlp, log=ConversionLog(repair=True))
-    assert not (tmp_path / name).exists()
