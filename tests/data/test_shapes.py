@@ -40,6 +40,13 @@ def offset(by: int) -> list[list[Any]]:
     return [[start, end + by, label] for start, end, label in SPANS]
 
 
+TAGGED = {"tokens": TOKENS, "ner_tags": TAGS}
+WITH_TEXT = {"text": " ".join(TOKENS), "tokens": TOKENS}
+TOKENS_WITH_TAGS = [{"text": word, "ner": tag} for word, tag in zip(TOKENS, TAGS)]
+KINDS = ["NNP", "VBD", "NNP", "."]
+NO_TEXTS = [{**each, "points": [{**each["points"][0], "text": None}]} for each in POINTS]
+
+
 # A record on a line.
 LINES: dict[str, Any] = {
     "spaCy": PAIR,
@@ -62,13 +69,7 @@ LINES: dict[str, Any] = {
     },
     "offsets by label": {"text": TEXT, "labels": {"PER": [[0, 3]], "LOC": [[9, 13]]}},
     "Dataturks": {"content": TEXT, "annotation": POINTS, "extras": None},
-    "Dataturks without texts": {
-        "content": TEXT,
-        "annotation": [
-            {"label": each["label"], "points": [{**each["points"][0], "text": None}]}
-            for each in POINTS
-        ],
-    },
+    "Dataturks without texts": {"content": TEXT, "annotation": NO_TEXTS},
     "doccano": {"id": 1, "text": TEXT, "label": SPANS, "Comments": []},
     "doccano, labels": {"doc_id": 2, "text": TEXT, "labels": SPANS},
     "doccano, relations": {
@@ -111,30 +112,15 @@ FILES: dict[str, Any] = {
 }
 # Tokens and tags: the text is unknown.
 ROWS: dict[str, Any] = {
-    "datasets": {"tokens": TOKENS, "ner_tags": TAGS},
+    "datasets": TAGGED,
     "words and labels": {"id": "1", "words": TOKENS, "labels": TAGS},
-    "tags of two kinds": {"tokens": TOKENS, "tags": ["NNP", "VBD", "NNP", "."], "labels": TAGS},
-    "tokens as objects": {
-        "tokens": [{"text": word, "ner": tag} for word, tag in zip(TOKENS, TAGS)]
-    },
-    "tokens as objects and other tags": {
-        "tokens": [{"text": word, "ner": tag} for word, tag in zip(TOKENS, TAGS)],
-        "tags": ["NNP", "VBD", "NNP", "."],
-    },
-    "tags and no spans": {"tokens": TOKENS, "ner_tags": TAGS, "spans": []},
-    "tags and an answer": {
-        "text": " ".join(TOKENS),
-        "tokens": TOKENS,
-        "ner_tags": TAGS,
-        "answer": "accept",
-    },
-    "tags and an annotator": {"tokens": TOKENS, "ner_tags": TAGS, "annotator": "bob"},
-    "text, tags and an annotator": {
-        "text": " ".join(TOKENS),
-        "tokens": TOKENS,
-        "ner_tags": TAGS,
-        "annotator": "bob",
-    },
+    "tags of two kinds": {"tokens": TOKENS, "tags": KINDS, "labels": TAGS},
+    "tokens as objects": {"tokens": TOKENS_WITH_TAGS},
+    "tokens as objects and other tags": {"tokens": TOKENS_WITH_TAGS, "tags": KINDS},
+    "tags and no spans": {**TAGGED, "spans": []},
+    "tags and an answer": {**WITH_TEXT, "ner_tags": TAGS, "answer": "accept"},
+    "tags and an annotator": {**TAGGED, "annotator": "bob"},
+    "text, tags and an annotator": {**WITH_TEXT, "ner_tags": TAGS, "annotator": "bob"},
     "spaCy 2 without its text": {"id": 0, "paragraphs": [{"sentences": [{"tokens": WORDS}]}]},
 }
 CASES = [
@@ -143,6 +129,11 @@ CASES = [
     *((f"pretty: {name}", json.dumps(value, indent=2), TEXT) for name, value in FILES.items()),
     *((f"row: {name}", json.dumps(value) + "\n", " ".join(TOKENS)) for name, value in ROWS.items()),
 ]
+
+
+def lines(path: Path, *records: Any) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
 
 
 def converted(
@@ -194,7 +185,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "paragraphs of 'sentences', as in spaCy 2, got the keys .'context', 'qas'",
     ),
     "tags and parts that are not annotated": (
-        {"text": " ".join(TOKENS), "tokens": TOKENS, "ner_tags": TAGS, "missing": [[4, 8]]},
+        {**WITH_TEXT, "ner_tags": TAGS, "missing": [[4, 8]]},
         "beside these parts, got .'missing'.",
     ),
     "unknown answer": ({"text": TEXT, "ents": SPANS, "answer": "Reject"}, "got 'Reject'"),
@@ -203,7 +194,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "no text .*'body' has .*--text-column body",
     ),
     "tags and spans": (
-        {"text": " ".join(TOKENS), "tokens": TOKENS, "entities": [], "ner_tags": TAGS},
+        {**WITH_TEXT, "entities": [], "ner_tags": TAGS},
         "--spans-column entities or --tag-column ner_tags",
     ),
     "two keys": (
@@ -235,8 +226,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 def test_other_shape_of_json_is_refused_by_name(
     record: Any, says: str, tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps(record) + "\n")
+    path = lines(tmp_path / "a.jsonl", record)
     with pytest.raises(CorpusError, match=f"(?s)line 1: expected .*{says}"):
         converted(path, nlp)
 
@@ -244,27 +234,19 @@ def test_other_shape_of_json_is_refused_by_name(
 # Entities in two places, or in one that is not read: they are read, or the file is refused.
 RECORD = {"text": TEXT, "entities": SPANS}
 NOTHING = {"text": "Bo", "entities": []}
+UNTAGGED = {"raw": TEXT, "sentences": [{"tokens": [{"orth": word} for word in TOKENS]}]}
 DOUBTFUL: dict[str, Any] = {
     "label beside no entities": {"text": TEXT, "entities": [], "label": SPANS},
     "label beside no spans": {"text": TEXT, "spans": [], "label": SPANS},
     "label and parts that are not annotated": {"text": TEXT, "label": SPANS, "missing": [[4, 8]]},
-    "tags beside no entities": {
-        "text": " ".join(TOKENS),
-        "tokens": TOKENS,
-        "entities": [],
-        "ner_tags": TAGS,
-    },
+    "tags beside no entities": {**WITH_TEXT, "entities": [], "ner_tags": TAGS},
     "two keys with tags": {
         "tokens": TOKENS,
         "ner_tags": ["B-PER", "O", "O", "O"],
         "labels": ["O", "O", "B-LOC", "O"],
     },
     "numbers of tags and tags": {"tokens": TOKENS, "ner_tags": [0] * 4, "labels": TAGS},
-    "tags of objects beside no spans": {
-        "text": " ".join(TOKENS),
-        "spans": [],
-        "tokens": [{"text": word, "ner": tag} for word, tag in zip(TOKENS, TAGS)],
-    },
+    "tags of objects beside no spans": {**WITH_TEXT, "spans": [], "tokens": TOKENS_WITH_TAGS},
     "tags without tokens": {"text": TEXT, "entities": [], "ner_tags": TAGS},
     "spans named as tags": {"text": TEXT, "entities": [], "ner": SPANS},
     "task and unknown key": {"text": TEXT, "annotator": "bob", "persons": SPANS},
@@ -276,17 +258,7 @@ DOUBTFUL: dict[str, Any] = {
         "rasa_nlu_data": {"common_examples": [NOTHING], "entity_examples": [RECORD]}
     },
     "two lists of records": {"examples": [NOTHING], "data": [RECORD]},
-    "spaCy 2, entities of a text": [
-        {
-            "paragraphs": [
-                {
-                    "raw": TEXT,
-                    "entities": SPANS,
-                    "sentences": [{"tokens": [{"orth": word} for word in TOKENS]}],
-                }
-            ]
-        }
-    ],
+    "spaCy 2, entities of a text": [{"paragraphs": [{**UNTAGGED, "entities": SPANS}]}],
 }
 
 
@@ -304,11 +276,8 @@ def test_entities_of_another_key_are_read_or_refused(
 
 
 def test_tags_that_were_rejected_are_not_read_as_accepted(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "a.jsonl"
-    rows = [
-        {"tokens": TOKENS, "ner_tags": TAGS, "answer": answer} for answer in ("reject", "accept")
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = ({**TAGGED, "answer": answer} for answer in ("reject", "accept"))
+    path = lines(tmp_path / "a.jsonl", *rows)
     try:
         docs = converted(path, nlp)
     except CorpusError:
@@ -317,8 +286,7 @@ def test_tags_that_were_rejected_are_not_read_as_accepted(tmp_path: Path, nlp: L
 
 
 def test_answers_apply_to_entities_of_chosen_keys(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps({"text": TEXT, "persons": SPANS, "answer": "reject"}) + "\n")
+    path = lines(tmp_path / "a.jsonl", {"text": TEXT, "persons": SPANS, "answer": "reject"})
     (doc,) = converted(path, nlp, format="jsonl", columns={"spans_column": "persons"})
     assert not doc.ents and [span.text for span in doc.spans["incorrect_spans"]] == ["Ann", "Oslo"]
 
@@ -326,15 +294,13 @@ def test_answers_apply_to_entities_of_chosen_keys(tmp_path: Path, nlp: Language)
 def test_accepted_tags_of_a_binary_answer_annotate_no_other_token(
     tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps({"tokens": TOKENS, "ner_tags": TAGS, "_is_binary": True}) + "\n")
+    path = lines(tmp_path / "a.jsonl", {"tokens": TOKENS, "ner_tags": TAGS, "_is_binary": True})
     (doc,) = converted(path, nlp)
     assert said(doc) == FOUND and [token.ent_iob for token in doc] == [3, 0, 3, 0]
 
 
 def test_chosen_key_that_a_record_lacks_is_an_error(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps({"text": TEXT, "tokens": TOKENS, "entities": SPANS}) + "\n")
+    path = lines(tmp_path / "a.jsonl", {"text": TEXT, "tokens": TOKENS, "entities": SPANS})
     for columns in (
         {"spans_column": "persons"},
         {"tag_column": "kinds"},
@@ -347,18 +313,15 @@ def test_chosen_key_that_a_record_lacks_is_an_error(tmp_path: Path, nlp: Languag
 def test_inclusive_ends_of_some_records_are_not_those_of_others(
     tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.jsonl"
-    points = [{**each, "points": [{**each["points"][0], "text": None}]} for each in POINTS]
-    records = [{"text": TEXT, "entities": SPANS}, {"content": TEXT, "annotation": points}]
-    path.write_text("".join(json.dumps(each) + "\n" for each in records))
+    records = [{"text": TEXT, "entities": SPANS}, {"content": TEXT, "annotation": NO_TEXTS}]
+    path = lines(tmp_path / "a.jsonl", *records)
     assert [said(doc) for doc in converted(path, nlp, ConversionLog(repair=True))] == [FOUND] * 2
 
 
 def test_ends_of_two_kinds_in_one_file_are_an_error(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "a.jsonl"
     spans = [{"start": a, "end": z - 1, "label": x, "text": TEXT[a:z]} for a, z, x in SPANS]
     records = [{"text": TEXT, "spans": spans}, {"text": TEXT, "entities": SPANS}]
-    path.write_text("".join(json.dumps(each) + "\n" for each in records))
+    path = lines(tmp_path / "a.jsonl", *records)
     with pytest.raises(CorpusError, match=r"ends that are all inclusive, got 2 of 2 spans"):
         converted(path, nlp)
 
@@ -376,7 +339,7 @@ def test_keys_are_chosen_by_columns(tmp_path: Path, nlp: Language) -> None:
         ),
         ({"text": TEXT, "spans": [], "gold": SPANS}, {"spans_column": "gold"}),
     ):
-        path.write_text(json.dumps(record) + "\n")
+        lines(path, record)
         (doc,) = converted(path, nlp, format="jsonl", columns=columns)
         path.with_suffix(".spacy").unlink()
         assert said(doc) == FOUND
@@ -386,7 +349,7 @@ def test_numbers_of_labels_are_read_from_the_file_of_labels(tmp_path: Path, nlp:
     spans = [
         {"label": i, "start_offset": a, "end_offset": z} for i, (a, z, _) in enumerate(SPANS, 3)
     ]
-    (tmp_path / "a.jsonl").write_text(json.dumps({"text": TEXT, "annotations": spans}) + "\n")
+    lines(tmp_path / "a.jsonl", {"text": TEXT, "annotations": spans})
     labels = [{"id": 3, "text": "PER"}, {"id": 4, "text": "LOC"}]
     (tmp_path / "label_config.json").write_text(json.dumps(labels))
     (doc,) = converted(tmp_path / "a.jsonl", nlp)
@@ -394,8 +357,7 @@ def test_numbers_of_labels_are_read_from_the_file_of_labels(tmp_path: Path, nlp:
 
 
 def test_inclusive_ends_without_texts_are_repaired(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps({"text": TEXT, "entities": offset(-1)}) + "\n")
+    path = lines(tmp_path / "a.jsonl", {"text": TEXT, "entities": offset(-1)})
     with pytest.raises(CorpusError, match=r"exclusive ends, got inclusive ones.*--repair"):
         converted(path, nlp)
     log = ConversionLog(repair=True)
@@ -404,18 +366,16 @@ def test_inclusive_ends_without_texts_are_repaired(tmp_path: Path, nlp: Language
 
 
 def test_span_whose_text_shows_an_exclusive_end_keeps_it(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "a.jsonl"
     spans = [{"start": a, "end": z - (a > 0), "label": x, "text": TEXT[a:z]} for a, z, x in SPANS]
     records = [{"text": TEXT, "spans": spans}, {"content": TEXT, "annotation": POINTS}]
-    path.write_text("".join(json.dumps(each) + "\n" for each in records))
+    path = lines(tmp_path / "a.jsonl", *records)
     assert [said(doc) for doc in converted(path, nlp)] == [FOUND, FOUND]
 
 
 def test_record_that_annotates_no_label_is_not_one_that_annotates_all(
     tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps({"text": TEXT, "spans": [], "annotated_labels": []}) + "\n")
+    path = lines(tmp_path / "a.jsonl", {"text": TEXT, "spans": [], "annotated_labels": []})
     (doc,) = converted(path, nlp)
     assert annotated_labels(doc) == set()
 
@@ -433,8 +393,7 @@ def test_record_that_annotates_no_label_is_not_one_that_annotates_all(
 def test_exclusive_ends_are_not_taken_for_inclusive_ones(
     texts: Any, tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps({"text": a, "entities": b}) + "\n" for a, b in texts))
+    path = lines(tmp_path / "a.jsonl", *({"text": a, "entities": b} for a, b in texts))
     log = ConversionLog(repair=True, alignment="expand", max_loss=1.0)
     converted(path, nlp, log)
     assert "repaired.inclusive" not in log.counts
@@ -451,7 +410,7 @@ def test_exclusive_ends_of_tokens_are_not_taken_for_inclusive_ones(
     record["spans"] = [{"start": start, "end": start + 1, "label": "LOC"}]
     if words:
         record["tokens"] = [{"text": word, "ws": False} for word in words]
-    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    lines(tmp_path / "a.jsonl", record)
     (doc,) = converted(tmp_path / "a.jsonl", spacy.blank(lang))
     assert [(ent.start_char, ent.end_char) for ent in doc.ents] == [(start, start + 1)]
 
@@ -459,7 +418,7 @@ def test_exclusive_ends_of_tokens_are_not_taken_for_inclusive_ones(
 def test_ends_of_a_format_with_inclusive_ones_may_be_those_of_tokens(tmp_path: Path) -> None:
     points = [{"label": ["LOC"], "points": [{"start": 1, "end": 2}]}]
     record = {"content": "在河内。", "annotation": points}
-    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    lines(tmp_path / "a.jsonl", record)
     (doc,) = converted(tmp_path / "a.jsonl", spacy.blank("zh"))
     assert [(ent.start_char, ent.end_char) for ent in doc.ents] == [(1, 3)]
 
@@ -477,7 +436,7 @@ UNTYPABLE = ["\ud800", "a\x00b", "a\nb", "\u202eab"]
 def test_option_for_a_key_can_be_typed(
     key: str, advice: str, tmp_path: Path, nlp: Language
 ) -> None:
-    (tmp_path / "a.jsonl").write_text(json.dumps({"text": TEXT, key: [{"of": "Ann"}]}) + "\n")
+    lines(tmp_path / "a.jsonl", {"text": TEXT, key: [{"of": "Ann"}]})
     with pytest.raises(CorpusError, match="no entities beside 'text'") as raised:
         converted(tmp_path / "a.jsonl", nlp)
     str(raised.value).encode()
@@ -510,9 +469,8 @@ def test_discontinuous_entities_become_what_is_chosen(tmp_path: Path, nlp: Langu
 def test_entities_inside_tokens_are_split_off_and_a_rule_is_proposed(
     tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.jsonl"
     record = {"text": "Kunde2785708 and KT038/B.", "label": [[5, 12, "ID"], [17, 24, "ID"]]}
-    path.write_text(json.dumps(record) + "\n")
+    path = lines(tmp_path / "a.jsonl", record)
     with pytest.raises(CorpusError) as caught:
         converted(path, nlp)
     for each in ("'Kunde2785708' with expand", "'KT038/' with contract", "'KT038/B' with split"):

@@ -1027,13 +1027,10 @@ def test_read_spacy_os_error_propagates(
 # Anything
 
 
-HOSTILE = (
-    b'" [ ] { } , : ; # \\ ]( null true -1 1e999 0.5 NaN "text": {"a":1} "" -DOCSTART- B-'.split()
-)
-HOSTILE += b"\\ud800 \\u0000 \0 \xff \xed\xa0\x80 \xef\xbb\xbf".split() + [
-    "\u2028\ufeff🎉".encode()
-]
+HOSTILE = b'" [ ] { } , : ; # \\ ]( null true -1 1e999 0.5 NaN "text": {"a":1} ""'.split()
+HOSTILE += b"-DOCSTART- B- \\ud800 \\u0000 \0 \xff \xed\xa0\x80 \xef\xbb\xbf".split()
 HOSTILE += [b" ", b"\n", b"\n\n", b"\r", b"\r\n", b"\t", b"9" * 30, b"[" * 2000]
+HOSTILE += ["\u2028\ufeff🎉".encode()]
 
 
 def mutate(draw: random.Random, content: bytes) -> bytes:
