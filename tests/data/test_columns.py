@@ -1,6 +1,5 @@
 """Columns of tokens and tags: all layouts and schemes are equal; a bad line drops its sentence."""
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from spacy_crf_ner.docbin import document_of
 from spacy_crf_ner.input_error import CorpusError
 
 HERE = Path(__file__).parents[1]
-REAL = Path(os.environ.get("SPACY_CRF_NER_DATA", HERE.parent.parent / "shared" / "data"))
 
 # Of each file: the columns that are not the first and the last, its scheme, how many comments.
 LAYOUTS: dict[str, tuple[dict[str, int], str, int]] = {
@@ -501,6 +499,3 @@ def test_read_gmb_bad_row_rejects_only_its_sentence(
     assert words_of(docs) == ["a", "b"]
     assert log.counts == {f"rejected.{kind}": 1}
     check_totals(log, docs, records=3, entities=3 if begin else 2)
-
-
-# Real corpora, where they are

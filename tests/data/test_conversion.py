@@ -169,16 +169,6 @@ def test_convert_to_file_writes_whole_corpus_in_order(
     assert all([ent.label_ for ent in doc.ents] == ["X"] for doc in load(again, nlp))
 
 
-@pytest.mark.parametrize("name", ["old.spacy", "old.jsonl", "old.conll"])
-def test_convert_existing_output_file_raises(name: str, tmp_path: Path, nlp: Language) -> None:
-    """If the output argument is forgotten, the last input is taken for it."""
-    source = write(tmp_path / "a.conll", "a")
-    (tmp_path / name).write_text("mine")
-    with pytest.raises(ValueError, match=f"{name}: expected a folder.*output is the last"):
-        data.convert(source, tmp_path / name, nlp=nlp)
-    assert (tmp_path / name).read_text() == "mine"
-
-
 @pytest.mark.parametrize("name", ["out.spacy", "out.jsonl", "out"])
 def test_convert_bad_line_writes_nothing(name: str, tmp_path: Path, nlp: Language) -> None:
     source = write(tmp_path / "in" / "a.conll", *numbered(20))
@@ -268,50 +258,47 @@ def test_convert_write_failure_keeps_existing_parts(
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
-def test_convert_output_equal_to_input_raises(tmp_path: Path, nlp: Language) -> None:
+@pytest.fixture
+def outputs(tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A corpus, its parts in the folder `out`, and a folder of several files, `in.spacy`."""
     source = write(tmp_path / "all.conll", *numbered(20))
     data.convert(source, tmp_path / "out", nlp=nlp)
-    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    for inputs in (tmp_path / "out" / "dev.spacy", tmp_path / "out"):
-        with pytest.raises(InputError, match="expected an output that is not an input"):
-            data.convert(inputs, tmp_path / "out", nlp=nlp)
-    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
-
-
-def test_convert_output_replacing_folder_of_input_raises(tmp_path: Path, nlp: Language) -> None:
-    file = tmp_path / "out" / "train.spacy" / "00000.spacy"
-    data.convert(write(tmp_path / "all.conll", *numbered(20)), file, nlp=nlp)
-    with pytest.raises(InputError, match="expected an output that is not an input"):
-        data.convert(file, tmp_path / "out", nlp=nlp)
-    assert file.exists()
-
-
-@pytest.mark.parametrize("name", ["new.spacy", "more/new.spacy", "more"])
-def test_convert_output_inside_sharded_input_raises(
-    name: str, tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Reading the folder again would yield each doc twice."""
+    data.convert(source, tmp_path / "deep" / "train.spacy" / "0.spacy", nlp=nlp)
     monkeypatch.setattr(docbin, "MAX_TOKENS", 4)
-    source, folder = write(tmp_path / "all.conll", *numbered(20)), tmp_path / "in.spacy"
-    data.convert(source, folder, nlp=nlp)
-    (tmp_path / "corpus").symlink_to(folder)
-    before = find_docbins(folder)
-    for path in (folder, tmp_path / "corpus"):
-        with pytest.raises(InputError, match=r"output that is not in an input folder, got one"):
-            run(folder, path / name, nlp)
-    assert find_docbins(folder) == before and not (folder / "more").exists()
+    data.convert(source, tmp_path / "in.spacy", nlp=nlp)
+    (tmp_path / "link").symlink_to(tmp_path / "in.spacy")
+    return tmp_path
 
 
-def test_convert_docbin_output_inside_docbin_folder_raises(tmp_path: Path, nlp: Language) -> None:
-    """spaCy reads all .spacy files of a folder, the new one too."""
-    corpus = tmp_path / "corpus"
-    data.convert(write(tmp_path / "all.conll", *numbered(20)), corpus, nlp=nlp)
-    before = sorted(corpus.iterdir())
-    for name in ("all.spacy", "more"):
-        with pytest.raises(InputError, match=r"output that is not in an input folder, got one"):
-            data.convert(corpus, corpus / name, nlp=nlp)
-    assert sorted(corpus.iterdir()) == before
-    counts = data.convert(corpus, corpus / "all.jsonl", nlp=nlp)
+NOT_A_FOLDER = r"expected a folder.*The output is the last"
+AN_INPUT = "expected an output that is not an input"
+IN_INPUT = "output that is not in an input folder, got one"  # which would be read with it
+
+
+@pytest.mark.parametrize(
+    "source, target, says",
+    [
+        # If the output argument is forgotten, the last input is taken for it.
+        *(("out", name, NOT_A_FOLDER) for name in ("all.conll", "out/dev.spacy")),
+        *((name, "out", AN_INPUT) for name in ("out", "out/dev.spacy")),
+        ("deep/train.spacy/0.spacy", "deep", AN_INPUT),
+        *(("out", f"out/{name}", IN_INPUT) for name in ("all.spacy", "more")),
+        *(("in.spacy", f"in.spacy/{name}", IN_INPUT) for name in ("new.spacy", "a/b.spacy", "a")),
+        ("in.spacy", "link/new.spacy", IN_INPUT),
+        ("all.conll", "out", r"train\.spacy: expected a new file.*--overwrite"),
+    ],
+)
+def test_convert_output_that_replaces_or_joins_a_file_raises(
+    source: str, target: str, says: str, outputs: Path, nlp: Language
+) -> None:
+    before = {path: path.is_file() and path.read_bytes() for path in outputs.rglob("*")}
+    with pytest.raises(InputError, match=says):
+        data.convert(outputs / source, outputs / target, nlp=nlp)
+    assert {path: path.is_file() and path.read_bytes() for path in outputs.rglob("*")} == before
+
+
+def test_convert_writes_other_format_beside_docbin_input(outputs: Path, nlp: Language) -> None:
+    counts = data.convert(outputs / "out", outputs / "out" / "all.jsonl", nlp=nlp)
     assert counts["corpus"]["docs"] == 20
 
 
@@ -345,19 +332,6 @@ def test_convert_leftover_part_of_earlier_split_raises(tmp_path: Path, nlp: Lang
         run(source, tmp_path / "out", nlp, split=Split((0.5, 0.5)), overwrite=True)
     (tmp_path / "out" / "test.spacy").unlink()
     run(source, tmp_path / "out", nlp, split=Split((0.5, 0.5)), overwrite=True)
-
-
-def test_convert_existing_parts_raise_and_stay_unless_overwrite(
-    tmp_path: Path, nlp: Language
-) -> None:
-    source, target = write(tmp_path / "all.conll", *numbered(20)), tmp_path / "out"
-    data.convert(source, target, nlp=nlp)
-    before = {path.name: path.read_bytes() for path in target.iterdir()}
-    with pytest.raises(InputError, match=r"train\.spacy: expected a new file.*--overwrite"):
-        run(source, target, nlp, split=Split(seed=1))
-    assert {path.name: path.read_bytes() for path in target.iterdir()} == before
-    run(source, target, nlp, split=Split(seed=1), overwrite=True)
-    assert {path.name: path.read_bytes() for path in target.iterdir()} != before
 
 
 def test_metadata_and_sentences_are_kept(tmp_path: Path, nlp: Language) -> None:
