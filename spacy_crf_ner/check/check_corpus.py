@@ -23,7 +23,7 @@ from .statistics import Statistics
 DEFAULTS = CheckSettings()
 OF_TEXTS = ("conflicting-labels", "sometimes-outside")  # counted over both parts
 ENOUGH_DEV = FEW  # entities to calibrate on
-IncorrectSpans = dict[tuple[str, str], list[Place]]  # by part and label
+NO_LABEL = ("", "O")  # labels of incorrect spans that are not entity labels
 
 
 def check(
@@ -41,7 +41,7 @@ def check(
         raise InputError(f"scheme: expected one of {sorted(SCHEMES)}, got {settings.scheme!r}.")
     parts = {"train": train} if dev is None else {"train": train, "dev": dev}
     statistics = {part: Statistics() for part in parts}
-    incorrect: IncorrectSpans = {}
+    incorrect: set[str] = set()
     train_texts = corpus_rules.TrainTexts(settings.shared_tokens)
     counts: dict[str, Counter[str]] = {}
     examples: dict[str, list[Place]] = {}
@@ -71,29 +71,38 @@ def _problems(
     parts: dict[str, Iterable[Doc]],
     settings: CheckSettings,
     statistics: dict[str, Statistics],
-    incorrect: IncorrectSpans,
+    incorrect: set[str],
     train_texts: corpus_rules.TrainTexts,
 ) -> Iterator[Problem]:
     """Read all docs once: yield the problems of each doc, then those of the corpus.
 
-    It fills in the statistics, the incorrect spans and the texts of train.
+    It fills in the statistics, the parts with incorrect spans, and the texts of train.
     """
     first: dict[tuple[str, str], Place] = {}  # the first entity by part and label
-    annotated: dict[tuple[str, str], Place] = {}  # labels that docs say they annotate
+    # By kind, part and label: where docs have a label, perhaps without an entity of it.
+    unused: dict[tuple[str, str, str], list[Place]] = {}
     seen: corpus_rules.Seen = {}
     forms = corpus_rules.SurfaceForms()
     for part, docs in parts.items():
         for number, doc in enumerate(docs):
-            at = _read(part, number, doc, settings.spans_key)
+            ents = gold_entities(doc, settings.spans_key)
+            iob: Any = doc.to_array(ENT_IOB)
+            if settings.spans_key in doc.spans:
+                iob[:] = IOB_OUTSIDE
+                for ent in ents:
+                    iob[ent.start : ent.end] = IOB_INSIDE
+            at = CorpusDoc(part, number, doc, ents, iob)
             statistics[part].add(doc, at.ents, at.iob)
             forms.add(at)
             for ent in at.ents:
                 first.setdefault((part, ent.label_), at.place(ent))
             for label in annotated_labels(doc) or ():
-                annotated.setdefault((part, label), at.doc_place(label))
+                unused.setdefault(("unused-annotated", part, label), [at.doc_place(label)])
             for span in doc.spans.get(settings.incorrect_spans_key, []):
-                place = at.place(span, span.label_)
-                incorrect.setdefault((part, span.label_), []).append(place)
+                incorrect.add(part)
+                if part == "train" and span.label_ not in NO_LABEL:
+                    key = "unknown-incorrect", part, span.label_
+                    unused.setdefault(key, []).append(at.place(span, span.label_))
             yield from doc_problems(at, settings)
             duplicates = [*corpus_rules.duplicate_problems(at, seen)]
             yield from duplicates
@@ -101,22 +110,11 @@ def _problems(
             yield from train_texts.problems(at, is_leak)
     labels = {part: s.labels for part, s in statistics.items()}
     yield from corpus_rules.label_problems(labels, first, settings.rare)
-    yield from corpus_rules.unknown_label_problems(incorrect, labels["train"])
-    for (part, label), place in annotated.items():
+    for (kind, part, label), places in unused.items():
         if label not in labels[part]:
-            yield "unused-annotated", place
+            yield from ((kind, place) for place in places)
     yield from corpus_rules.conflicting_labels(forms)
     yield from corpus_rules.sometimes_outside(forms, settings.frequent)
-
-
-def _read(part: str, number: int, doc: Doc, spans_key: str | None) -> CorpusDoc:
-    ents = gold_entities(doc, spans_key)
-    iob: Any = doc.to_array(ENT_IOB)
-    if spans_key in doc.spans:
-        iob[:] = IOB_OUTSIDE
-        for ent in ents:
-            iob[ent.start : ent.end] = IOB_INSIDE
-    return CorpusDoc(part, number, doc, ents, iob)
 
 
 def _findings(

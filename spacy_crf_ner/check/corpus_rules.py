@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -22,7 +22,6 @@ from .findings import CorpusDoc, Place, Problem, join_counts
 FACTOR = np.uint64(6364136223846793005)  # of a hash of several words: Knuth's MMIX
 # The least share of different words in a run: ruled lines and leaders are in many texts.
 DIFFERENT = 1 / 3
-NO_LABEL = ("", "O")  # labels of incorrect spans that are not entity labels
 
 
 class SeenText(NamedTuple):
@@ -151,15 +150,6 @@ def label_problems(
     found += [("similar-labels", "dev", label) for label in similar if label not in train]
     for kind, part, label in found:
         yield kind, first[part, label]._replace(note=join_counts({label: counts[part][label]}))
-
-
-def unknown_label_problems(
-    incorrect: Mapping[tuple[str, str], list[Place]], labels: Container[str]
-) -> Iterator[Problem]:
-    """Find the incorrect spans of train with a label that no entity of train has."""
-    for (part, label), places in incorrect.items():
-        if part == "train" and label not in NO_LABEL and label not in labels:
-            yield from (("unknown-incorrect", place) for place in places)
 
 
 @dataclass

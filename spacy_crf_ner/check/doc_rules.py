@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 
 from spacy.tokens import Doc, Span, Token
 
-from ..ml.transformer.tokenizer import Tokenizer
 from ..ml.zero_width import is_blank, without_marks
 from ..pipeline.annotated_labels import annotated_labels
 from ..pipeline.preset import IOB_MISSING
@@ -81,15 +80,10 @@ def _length_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem
     if window is None and tokenizer is None and T > settings.long_doc:
         yield "long-doc", at.doc_place(f"{T:,} tokens")
     if tokenizer is not None:
-        for i in _long_words(without_marks(at.doc), tokenizer):
-            yield "long-word", at.place(at.doc[i : i + 1])
-
-
-def _long_words(doc: Doc, tokenizer: Tokenizer) -> list[int]:
-    """List the tokens that have by themselves more subwords than the transformer reads."""
-    words = [(token.i, token.text) for token in doc if len(token) > tokenizer.longest // SUBWORDS]
-    encoded = tokenizer.encode([word for _, word in words])
-    return [i for (i, _), each in zip(words, encoded) if len(each.ids) > tokenizer.longest]
+        words = [t for t in without_marks(at.doc) if len(t) > tokenizer.longest // SUBWORDS]
+        for token, each in zip(words, tokenizer.encode([token.text for token in words])):
+            if len(each.ids) > tokenizer.longest:
+                yield "long-word", at.place(at.doc[token.i : token.i + 1])
 
 
 def _token_problems(at: CorpusDoc, make_doc: Callable[[str], Doc]) -> Iterator[Problem]:

@@ -94,7 +94,6 @@ def _record(stem: Path, log: ConversionLog) -> Record:
 
 
 def _span(line: Line, ids: set[str]) -> RawSpan:
-    """Read a line of annotation."""
     match = SPAN.fullmatch(line.text)
     if not match:
         problem = error(line.where, EXPECTED, shorten(line.text), "Correct or remove the line")

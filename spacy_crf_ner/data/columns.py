@@ -35,14 +35,9 @@ def read_conll(
     Args:
         path: File, UTF-8. If most of its first lines contain a tab, columns are separated by single
             tabs, and tokens may contain spaces, which are removed from their ends; otherwise by
-            runs of spaces. In spaCy's .iob, each line is a sentence of tokens as `Ann|NNP|B-PER`.
-            All rows must have as many columns as most of the first ones. Before a sentence, a line
-            that begins with `#` or `;` is a comment, unless it has that number of columns and a
-            tag. A first row may have the names of the columns. A line that begins with
-            `-DOCSTART-`, or is the comment `# newdoc`, begins a document; so does another value in
-            a column that is constant in each sentence. The language that all tokens begin with, as
-            in `en:Ann`, is taken off. The ranges `2-3` of CoNLL-U are skipped, and SpaceAfter=No is
-            read.
+            runs of spaces. All rows must have as many columns as most of the first ones. Before a
+            sentence, a line that begins with `#` or `;` is a comment, unless it has that number of
+            columns and a tag. docs/prepare-data.md says what else is found.
         log: With a spans key, the entities of all columns of tags are read. Its notes say which
             columns were found.
         token_column: The number of the column, from 1, or from -1 for the last; or its name. None:
@@ -102,7 +97,11 @@ def _records(file: Rows, layout: Layout, log: ConversionLog) -> Iterator[Record]
             document = named[1] or f"{name} {number}"
         ends = blank
         if not (blank or is_comment):
-            row = row if len(row.cells) == layout.width or row.problem else _refused(row, layout)
+            if len(row.cells) != layout.width and not row.problem:
+                expected = f"{layout.width} columns, as in most of the first rows"
+                fix = "Separate all columns alike, and put a cell with a comma in quotes"
+                got = f"{len(row.cells)}: {row.cells}"
+                row = row._replace(problem=("columns", error(row.where, expected, got, fix)))
             if layout.sentence is not None:
                 before, sentence = sentence, _sentence(row, layout, sentence)
                 ends = sentence != before
@@ -131,14 +130,6 @@ def _has_documents(path: Path) -> bool:
         return any(map(NEW_DOCUMENT.match, marked))
 
 
-def _refused(row: Row, layout: Layout) -> Row:
-    """Give a row of another number of columns its problem."""
-    expected = f"{layout.width} columns, as in most of the first rows"
-    fix = "Separate all columns alike, and put a cell with a comma in quotes"
-    got = f"{len(row.cells)}: {row.cells}"
-    return row._replace(problem=("columns", error(row.where, expected, got, fix)))
-
-
 def _sentence(row: Row, layout: Layout, before: list[str]) -> list[str]:
     """Return the names of the document and sentence of a row; a blank cell is as the one before."""
     if layout.sentence is None or row.cells == layout.header:
@@ -164,7 +155,6 @@ def _begins_again(before: Row, row: Row, layout: Layout) -> bool:
 
 
 def _record(rows: list[Row], layout: Layout, document: str, log: ConversionLog) -> Record:
-    """Make the record of the rows of a sentence."""
     if layout.document is not None and not rows[0].problem:
         document = rows[0].cells[layout.document]
     joined = ""  # the index of the last token of a range without a space after it

@@ -136,7 +136,10 @@ def convert(
             yield doc
         if not number:
             log.check_no_mistakes(where)
-            raise _no_docs(where, part, log)
+            counted = "".join(f", {number} {kind}" for kind, number in log.counts.items())
+            fix = "Annotate some, or correct what was left out"
+            found = error(f"{where}, {part}", "at least one doc", f"none{counted}", fix)
+            raise CorpusError(f"{found}{log.listed(log.counts)}")
         log.check_kept(where)
 
     log.collects = True
@@ -296,13 +299,6 @@ def _check_outputs(
             f"{found[0]}: expected a new file, got one of an earlier conversion. Use a new folder, "
             "or replace the corpus with --overwrite."
         )
-
-
-def _no_docs(where: str, part: str, log: ConversionLog) -> CorpusError:
-    counted = "".join(f", {number} {kind}" for kind, number in log.counts.items())
-    fix = "Annotate some, or correct what was left out"
-    found = error(f"{where}, {part}", "at least one doc", f"none{counted}", fix)
-    return CorpusError(f"{found}{log.listed(log.counts)}")
 
 
 def read_corpus(sources: Sequence[Path], nlp: Language, log: ConversionLog) -> Iterator[Doc]:

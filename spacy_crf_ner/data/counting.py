@@ -82,14 +82,11 @@ class OffsetSurvey:
             for span in () if record.inclusive else spans:
                 self._ends.update(_evidence(record.text, span, doc))
             if possible_countings(record.text):
-                self._add_units(doc(), spans)
-
-    def _add_units(self, doc: Doc, spans: Sequence[RawSpan]) -> None:
-        text = doc.text
-        units = {way: units_of(text, way) for way in (CHARACTERS, *UNITS)}
-        for span in spans:
-            fits = (way for way in units if _is_tokens(doc, text, span, units[way]))
-            self._fitting[frozenset(fits)] += 1
+                text = doc().text
+                units = {way: units_of(text, way) for way in (CHARACTERS, *UNITS)}
+                for span in spans:
+                    fits = (way for way in units if _is_tokens(doc(), text, span, units[way]))
+                    self._fitting[frozenset(fits)] += 1
 
     def result(self, where: str) -> Offsets:
         """Return what the offsets of the file `where` are; CorpusError if they differ."""

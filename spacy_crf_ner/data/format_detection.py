@@ -1,7 +1,7 @@
 """The supported formats, and their detection by content."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -102,8 +102,10 @@ def _format_of(path: Path, has_columns: bool) -> str:
     for format, is_format in TEXT_FORMATS.items():
         if is_format(lines):
             return format
-    if found := _format_of_json_lines(lines):
-        return found
+    for line in lines:
+        with suppress(ValueError):
+            if found := _format_of_record(decode_json(line)):
+                return found
     is_object = lines and OBJECT.match(lines[0])  # its strings may have links of Markdown
     if has_columns and not is_object:
         return "table" if lines and has_separators(lines[0]) else "conll"
@@ -136,15 +138,6 @@ def _format_of_array(head: str) -> str | None:
     if not ARRAY.match(head) or LINE_PAIR.match(head):
         return None
     return "label_studio" if TASK.search(head) or len(head) < 20 else "jsonl"
-
-
-def _format_of_json_lines(lines: Iterable[str]) -> str | None:
-    """Return the name of the format of lines, by the first record without a mistake, or None."""
-    for line in lines:
-        with suppress(ValueError):
-            if found := _format_of_record(decode_json(line)):
-                return found
-    return None
 
 
 def _format_of_record(record: object) -> str | None:

@@ -62,12 +62,11 @@ def read_hugging_face(
 
     Args:
         path: A folder of `Dataset.save_to_disk`, or a file of Parquet or of one of Arrow's formats.
-            A few rows are in memory at a time. The columns have the usual names, see `read_json`.
-            Tags are ids, whose names are in the metadata of the schema (`ClassLabel`), or strings,
-            in any scheme and spelling of `read_conll`. A tag that is null, -1 or -100 is not
-            annotated. The column "spaces" of `write_parquet` is read too; without it, whitespace at
-            the ends of tokens is removed. So is a column of strings or numbers whose name says that
-            it has the document, see `docbin.DOCUMENTS`.
+            A few rows are in memory at a time. The columns have the usual names, see `json_keys`.
+            Tags are ids, whose names are in the metadata of the schema (`ClassLabel`), or strings.
+            A tag that is null, -1 or -100 is not annotated. The column "spaces" of `write_parquet`
+            is read too; without it, whitespace at the ends of tokens is removed. So is a column of
+            `docbin.DOCUMENTS`.
         token_column: Name of the column of the tokens, and so for the others.
 
     Yields:
@@ -128,7 +127,6 @@ class Columns(NamedTuple):
 
 
 def _columns(file: Path, keys: usual.Keys) -> Columns:
-    """Find the columns of a file."""
     from pyarrow import types
 
     with _opened(file) as opened:

@@ -101,7 +101,6 @@ def _records(path: Path, parse: Parse, log: ConversionLog) -> Iterator[Record]:
 
 
 def _parse(where: str, line: str) -> tuple[str, list[RawSpan]]:
-    """Remove the markup from a line."""
     if (name := _element_in(line)) and not HTML.fullmatch(name):
         raise _mixed(where, f"<{name}>", "Write them all as [Tim](PER)")
     text, at = "", 0
@@ -124,7 +123,6 @@ def _parse(where: str, line: str) -> tuple[str, list[RawSpan]]:
 
 
 def _parse_elements(where: str, line: str) -> tuple[str, list[RawSpan]]:
-    """Remove the elements from a line."""
     if found := next((match[0] for match in MARKUP.finditer(line) if match[2]), ""):
         raise _mixed(where, found, "Write them all so, or &#91; for the bracket of a text")
     text, at = "", 0

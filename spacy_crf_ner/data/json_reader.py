@@ -14,12 +14,11 @@ from .json_annotation import annotation_keys
 from .json_keys import CONTAINERS, IN_UTF16, OURS, TEXTS, UNITS, WORDS, Keys, first_key
 from .json_records import JsonObject, is_pair, is_text, json_values, pop_typed, shorten
 from .json_spans import has_points, label_names, read_spans
-from .json_tokens import read_tagged, set_meta, set_words
+from .json_tokens import read_spacy_2, read_tagged, set_meta, set_words
 from .label_studio import is_empty_task, is_label_studio, label_studio_record
 from .other_shapes import check_annotated, unannotated
 from .record import UTF16, Record
 from .repair_log import ConversionLog, error
-from .spacy_2 import read_spacy_2
 
 
 def read_json(
@@ -35,20 +34,10 @@ def read_json(
     """Read records of a text and spans, or of tokens and tags, in JSON.
 
     Args:
-        path: File, UTF-8, with a record a line, or one array or object that holds records. A record
-            is an object, or ["text", {"entities": [...]}], with
-
-            - the text, a key of `TEXTS`; or only tokens,
-            - the tokens, a key of `WORDS`: strings, or {"text": "Tim", "ws": true},
-            - the entities, `OURS` or a key of `SPANS`: [0, 8, "PER"], {"start": 0, "end": 8,
-                "label": "PER"}, also with "kb_id" and "id", or {"PER": {"Tim": [[0, 3]]}}; or, of
-                tokens, a tag for each, a key of `TAGS`,
-            - "id": no two records may have the same,
-            - "relations": skipped and counted, but not in records with "spans",
-            - "offsets_in": "utf-16" if the offsets certainly count in it. A record with it that has
-                no "id" is a task of `suggest` that doccano has not exported, and skipped.
-
-            Entities under two keys are an error. Also what Prodigy and `write_jsonl` add:
+        path: File, UTF-8, with a record a line, or one array or object that holds records. The keys
+            of a text, tokens, entities and tags are in `json_keys`. No two records may have the
+            same "id", and entities under two keys are an error. Records with "relations" have
+            these counted. Also what Prodigy and `write_jsonl` add:
 
             - "answer": "accept"; "ignore": the record is skipped; or "reject": its spans are
                 incorrect, and nothing else is annotated; with tags, it is skipped,
@@ -61,10 +50,9 @@ def read_json(
             - "incorrect": spans that are known to be incorrect,
             - "annotated_labels": ["PER"], the labels that are annotated; all if it is missing,
             - "sent_starts": [0, 18], the starts of sentences; unknown if it is missing,
-            - "has_unknown_spaces": true if the spaces between the tokens are unknown.
-
-            Also tasks of Label Studio, documents of spaCy 2, exports of Dataturks, and of doccano
-            before 1.0, beside a file of its labels.
+            - "has_unknown_spaces": true if the spaces between the tokens are unknown,
+            - "offsets_in": "utf-16" if the offsets certainly count in it. A record with it that has
+                no "id" is a task of `suggest` that doccano has not exported, and skipped.
         text_column: The key of the text, instead of the usual ones. So for the others.
 
     Yields:
@@ -150,7 +138,12 @@ def _record(
     if answer == "ignore":
         log.skipped("answer")
         return None
-    found.labels = _annotated_labels(where, record)
+    has_labels = record.get("annotated_labels") is not None
+    labels_of_record = pop_typed(where, record, "annotated_labels", list)
+    if not all(is_text(label) and label for label in labels_of_record):
+        expected, got = "a list of labels for 'annotated_labels'", shorten(labels_of_record)
+        raise error(where, expected, got)
+    found.labels = labels_of_record if has_labels else None
     if tag_key:
         return read_tagged(found, record, text_key, words_key or "", tag_key)
     if not text_key and words_key:
@@ -194,11 +187,3 @@ def _answer(found: Record, record: JsonObject, is_tagged: bool) -> str:
         return "ignore"
     found.partial = answer == "reject" or bool(binary)
     return str(answer)
-
-
-def _annotated_labels(where: str, record: JsonObject) -> list[str] | None:
-    has_labels = record.get("annotated_labels") is not None
-    labels = pop_typed(where, record, "annotated_labels", list)
-    if not all(is_text(label) and label for label in labels):
-        raise error(where, "a list of labels for 'annotated_labels'", shorten(labels))
-    return labels if has_labels else None

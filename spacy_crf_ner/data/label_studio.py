@@ -137,7 +137,6 @@ def _meta(task: JsonObject, data: JsonObject) -> JsonObject:
 
 
 def _answer(where: str, task: JsonObject, data: JsonObject, choice: object) -> Record:
-    """Read the asked span and its answer."""
     if choice not in (["yes"], ["no"]):
         raise error(where, "the answer yes or no", shorten(choice), "Answer the question again")
     asked = data.pop(QUESTION)
@@ -150,7 +149,6 @@ def _answer(where: str, task: JsonObject, data: JsonObject, choice: object) -> R
 
 
 def _text_key(where: str, data: JsonObject, labels: list[JsonObject]) -> str:
-    """Return the key of the text that was annotated."""
     keys: set[str] = set()
     for result in labels:
         # "source" is "$review"; "to_name" is the name of a widget, which is often the key.
@@ -165,7 +163,6 @@ def _text_key(where: str, data: JsonObject, labels: list[JsonObject]) -> str:
 
 
 def _short_form(where: str, task: JsonObject, log: ConversionLog) -> Record:
-    """Read a task in JSON-MIN."""
     if QUESTION in task:
         raise error(where, "an answer about a span, which only JSON has", "JSON-MIN", EXPORT)
     keys = [

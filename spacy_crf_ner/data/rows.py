@@ -59,7 +59,10 @@ class Rows(NamedTuple):
     def read(self) -> Iterator[Row]:
         """Read all rows."""
         if self.separator == SPREADSHEET:
-            yield from _spreadsheet_rows(self.path)
+            for number, values in enumerate(spreadsheet(self.path), 1):
+                cells = ["" if value is None else str(value) for value in values]
+                where = f"{self.path}, row {number}"
+                yield Row(where, "\t".join(cells), cells if any(cells) else [])
             return
         blank = " \t\r" + self.separator * (self.separator in CSV)
         for where, text, problem in read_lines(self.path, self.encoding):
@@ -93,12 +96,6 @@ def _quoted(where: str, text: str, separator: str) -> Row:
         problem = error(where, "CSV", str(bad), 'Write a cell that is a quote as """"')
         return Row(where, text, text.split(separator), ("csv", problem))
     return Row(where, text, cells)
-
-
-def _spreadsheet_rows(path: Path) -> Iterator[Row]:
-    for number, values in enumerate(spreadsheet(path), 1):
-        cells = ["" if value is None else str(value) for value in values]
-        yield Row(f"{path}, row {number}", "\t".join(cells), cells if any(cells) else [])
 
 
 def spreadsheet(path: Path) -> Iterator[tuple[Any, ...]]:

@@ -85,14 +85,10 @@ def read_table(
         path: File of CSV, with commas, semicolons or tabs, or the first sheet of an .xlsx file.
             CSV is UTF-8, or Windows-1252 (Latin-1) if it has no byte order mark, and most lines
             that are not ASCII are not UTF-8. With a token in each row, columns are found as in
-            `read_conll`, or by their names in the first row, such as `sentence,word,tag`; another
-            cell in the column of sentences, or of documents, begins one. With a text in each row,
-            such as `text,entities` or `sentence,tags`, a cell has the entities in JSON, in any form
-            of `read_json`, or a tag for each of the tokens, which spaces separate.
-        token_column: The number or name of the column of the tokens.
-        tag_column: The same of the tags.
-        text_column: The name of the column of the texts, and `spans_column` that of the entities,
-            instead of the usual ones.
+            `read_conll`; with a text, a cell has the entities in any form of `read_json`, or a tag
+            for each of the tokens, which spaces separate.
+        token_column: The number or name of the column of the tokens, tag_column that of the tags.
+        text_column: The name of the column of the texts, spans_column that of the entities.
 
     Yields:
         A Doc for each sentence, or text.

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 from spacy.language import Language
@@ -42,7 +43,6 @@ def read_webanno(path: Path, nlp: Language, log: ConversionLog | None = None) ->
 
 
 def _column(path: Path) -> int:
-    """Return the column of the labels."""
     column, layers = N_BEFORE, dict[str, tuple[int, list[str]]]()
     for line in read_lines(path):
         if TOKEN.match(line.text):
@@ -65,24 +65,22 @@ def _column(path: Path) -> int:
 
 
 def _records(path: Path, column: int, log: ConversionLog) -> Iterator[Record]:
-    rows: list[Line] = []
-    for line in read_lines(path):
-        if line.problem or TOKEN.match(line.text):
-            rows.append(line)
-        elif line.text and not line.text.startswith("#"):
-            fix = "Export the file again"
-            problem = "columns", error(line.where, "a token of WebAnno TSV 3", line.text[:60], fix)
-            rows.append(line._replace(problem=problem))
-        elif rows:
-            yield _record(rows, column)
-            rows = []
-    if rows:
-        yield _record(rows, column)
+    for is_sentence, rows in groupby(read_lines(path), key=_is_row):
+        if is_sentence:
+            yield _record([*rows], column)
+
+
+def _is_row(line: Line) -> bool:
+    return bool(line.problem) or not (line.text.startswith("#") or not line.text)
 
 
 def _record(rows: list[Line], column: int) -> Record:
-    """Make the record of a sentence."""
     problem = next((row.problem for row in rows if row.problem), None)
+    others = [row for row in rows if not TOKEN.match(row.text)]
+    if others and not problem:
+        expected, fix = "a token of WebAnno TSV 3", "Export the file again"
+        bad = error(others[0].where, expected, others[0].text[:60], fix)
+        problem = "columns", bad
     words, spaces = list[str](), list[bool]()
     spans: dict[str, RawSpan] = {}
     begin = end = file_begin = file_end = 0  # of the last token, in the sentence and in the file

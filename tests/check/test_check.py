@@ -1005,15 +1005,6 @@ def test_the_command_prints_statistics_and_findings(tmp_path: Path) -> None:
     )
 
 
-def test_check_command_error_finding_exits_with_1(tmp_path: Path) -> None:
-    train, dev = clean()
-    paths = save(tmp_path, [*train, make("Ems \n it", (0, 2, "LOC"))], dev)
-    code, output = run(*paths)
-    assert code == 1
-    assert "Errors: 1" in output and "'Ems \\n'" in output
-    assert run(paths[1])[0] == 0
-
-
 def test_check_command_json_prints_only_the_report(tmp_path: Path) -> None:
     train, dev = clean()
     train.append(make("Ems \n it", (0, 2, "LOC")))

@@ -207,10 +207,6 @@ def test_the_command_prints_levels(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, run)
     assert result.exit_code == 1 and "doc.spans of --spans-key" in " ".join(result.output.split())
     assert "level" not in result.output
-    result = CliRunner().invoke(app, [*run, "--spans-key", "sc", "--json"])
-    statistics = json.loads(result.output)["statistics"]["train"]
-    assert statistics["levels"] == {"LOC": [9], "PER": [10, 9]}
-    assert statistics["level_shares"] == [pytest.approx(19 / 28), 1, 1]
 
 
 def test_check_two_labels_of_one_span_are_not_conflicting() -> None:

@@ -106,25 +106,19 @@ WORDS = ["Anna", "saw", "New", "York", "City"]
 
 
 @pytest.mark.parametrize(
-    "said, needed, result",
+    "said, result",
     [
-        ([[(2, 5, "LOC")], [(2, 5, "LOC")]], None, "OOBII"),
-        ([[(2, 5, "LOC")], [(2, 4, "LOC")]], None, "OO---"),
-        ([[(2, 5, "LOC")], [(2, 5, "PER")]], None, "OO---"),
-        ([[(2, 5, "LOC")], []], None, "OO---"),
-        ([[(2, 5, "LOC")], [(2, 4, "LOC")], [(2, 5, "LOC")]], None, "OOBII"),
-        ([[(2, 5, "LOC")], [(2, 4, "LOC")], [(2, 5, "LOC")]], 3, "OO---"),
-        ([[(2, 5, "LOC")], [(2, 4, "LOC")], []], None, "OO--O"),
-        ([[(2, 5, "LOC")], [], []], None, "OOOOO"),
-        ([[(2, 5, "LOC")], [(2, 4, "LOC")], [(3, 5, "LOC")]], 1, "OO---"),
-        ([[(2, 5, "LOC")], [(0, 1, "PER")]], 1, "-O---"),
+        ([[(2, 5, "LOC")], [(2, 5, "LOC")]], "OOBII"),
+        ([[(2, 5, "LOC")], [(2, 4, "LOC")]], "OO---"),
+        ([[(2, 5, "LOC")], [(2, 4, "LOC")], [(2, 5, "LOC")]], "OOBII"),
+        ([[(2, 5, "LOC")], [], []], "OOOOO"),
     ],
 )
-def test_combine_marks_tokens_without_agreement_as_missing(
-    said: list[Ents], needed: int | None, result: str, tmp_path: Path, nlp: Language
+def test_combine_needs_more_than_half_of_the_sources(
+    said: list[Ents], result: str, tmp_path: Path, nlp: Language
 ) -> None:
     docs = [[annotate(Doc(nlp.vocab, WORDS), ents)] for ents in said]
-    (doc,) = combine(nlp, tmp_path, *docs, min_agree=needed)
+    (doc,) = combine(nlp, tmp_path, *docs)
     assert tags(doc) == result
 
 

@@ -87,13 +87,6 @@ def test_convert_n_sents_does_not_group_across_files(tmp_path: Path, nlp: Langua
     assert texts(tmp_path / "out.spacy", nlp) == ["a b", "c", "d e"]
 
 
-def test_convert_reads_files_in_given_order(tmp_path: Path, nlp: Language) -> None:
-    """Also into one file, and also if some are named as a part."""
-    files = [write(tmp_path / f"{name}.conll", name) for name in ("b", "train", "a", "dev")]
-    data.convert(files, tmp_path / "out.spacy", nlp=nlp)
-    assert texts(tmp_path / "out.spacy", nlp) == ["b", "train", "a", "dev"]
-
-
 @pytest.mark.parametrize(
     "names, says",
     [
