@@ -2,8 +2,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.tokens import Doc
 
 Span = tuple[int, int, str]  # first token, last token + 1, label
 
@@ -53,6 +59,25 @@ def annotations(
 
 
 # Corpora
+
+
+def put(path: Path, text: str) -> Path:
+    """Write a file, in UTF-8."""
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def load(path: Path, nlp: "Language") -> "list[Doc]":
+    """Read a .spacy file as spaCy does."""
+    from spacy.tokens import DocBin
+
+    return list(DocBin(store_user_data=True).from_disk(path).get_docs(nlp.vocab))
+
+
+def tags(doc: "Doc") -> str:
+    """Return B and I, O for outside, and - for what is not annotated, of each token."""
+    return "".join(token.ent_iob_ or "-" for token in doc)
+
 
 Sentence = tuple[list[str], list[tuple[int, int, str]]]  # words; (start, end, label) in tokens
 

@@ -15,6 +15,7 @@ from ..extras import required
 from ..input_error import InputError, did_you_mean
 from . import json_keys as usual
 from .docs import make_docs
+from .json_annotation import NOT_ANNOTATED
 from .json_reader import read_values
 from .json_records import shorten
 from .record import Record
@@ -30,7 +31,6 @@ STATE = "state.json"  # of a folder that Dataset.save_to_disk has written
 TOKENS, TAGS = usual.WORDS[0], usual.TAGS[0]  # the columns of `write_parquet`
 SPACES = "spaces"  # a column of `write_parquet`: whether a space follows each token
 ANSWERS = ("_view_id", "_is_binary", "answer")  # of Prodigy, about the spans of a text
-NOT_ANNOTATED = (None, -1, -100)  # -1 in a ClassLabel; the loss of PyTorch ignores -100
 STRINGS, LISTS = ("string", "large_string"), ("list<", "large_list<")  # types of columns
 BATCH_ROWS = 1000
 BUFFER = 2**20  # bytes
@@ -218,37 +218,28 @@ def _records(files: list[Path], columns: Columns, log: ConversionLog) -> Iterato
                             row[columns.tags] = decoded(row[columns.tags])
                         yield from read_values([(where, row)], keys, {}, log)
                     else:
-                        yield _record(where, row, columns)
+                        yield _record(where, row, columns, log)
 
 
-def _record(where: str, row: dict[str, Any], columns: Columns) -> Record:
-    words, tags, spaces = row[columns.words], row[columns.tags], row.get(SPACES)
-    document = row.get(columns.others[0]) if columns.others else None
-    record = Record(where, words=words, spaces=spaces, sent_starts=[0])
-    if document is not None and columns.others[0] != SPACES:
-        record.meta = {DOCUMENT: str(document)}
-    if words is None or tags is None or len({len(words), len(tags), len(spaces or words)}) > 1:
-        sizes = (
-            f"{len(row[name])} {name}" if row.get(name) is not None else f"no {name}"
-            for name in (columns.words, columns.tags, SPACES)
-            if name in row
-        )
-        lengths = error(where, "a tag for each token", ", ".join(sizes), "Correct the row")
-        record.problem = "row", lengths
-        return record
-    record.words = [word or "" for word in words]
-    if spaces is None:
-        record.words = [word.strip() or word for word in record.words]
-    found = [None if tag in NOT_ANNOTATED else tag for tag in tags]
-    if columns.names is not None:
-        n = len(columns.names)
-        bad = [i for i, tag in enumerate(found) if tag is not None and not 0 <= tag < n]
-        if bad:
-            expected, got = f"a tag id below {n}, or -1", f"{found[bad[0]]} ({words[bad[0]]})"
-            record.problem = "tag", error(where, expected, got, "Correct the row")
-            found = [None if i in bad else tag for i, tag in enumerate(found)]
-        found = [None if tag is None else columns.names[tag] for tag in found]
-    record.tags = [found]
+def _record(where: str, row: dict[str, Any], columns: Columns, log: ConversionLog) -> Record:
+    words, tags, spaces = row[columns.words] or [], row[columns.tags], row.get(SPACES)
+    bad: list[str] = []
+    if columns.names is not None and tags is not None:
+        names = dict(enumerate(columns.names))
+        known = {*NOT_ANNOTATED, *names}
+        bad = [f"{tag} (token {i})" for i, tag in enumerate(tags, 1) if tag not in known]
+        tags = [names.get(tag) for tag in tags]
+    value: dict[str, Any] = {TOKENS: [word or "" for word in words], TAGS: tags}
+    if spaces is not None:
+        tokens = [*zip(words, map(bool, spaces))]
+        value[TOKENS] = [{"text": word, "ws": space} for word, space in tokens]
+        value["text"] = "".join(f"{word}{' ' * space}" for word, space in tokens)
+    if columns.others and columns.others[0] != SPACES and row[columns.others[0]] is not None:
+        value[DOCUMENT] = str(row[columns.others[0]])
+    (record,) = read_values([(where, value)], usual.Keys(words=TOKENS, tags=TAGS), {}, log)
+    if bad:
+        expected = f"a tag id below {len(columns.names or ())}, or -1"
+        record.problem = "tag", error(where, expected, bad[0], "Correct the row")
     return record
 
 

@@ -37,11 +37,10 @@ OVERLAP = "entities without a common token", f"{CONFLICT}, or keep both with --s
 
 def aligned(doc: Doc, spans: Iterable[Span], shift: int = 0) -> list[Span]:
     """Find spans of another doc, moved by some characters; those that do not align are left out."""
-    moved = (
-        RawSpan(each.start_char + shift, each.end_char + shift, each.label_, each.kb_id_, each.id_)
-        for each in spans
-    )
-    found = (_char_span(doc, span) for span in moved)
+    found = []
+    for span in spans:
+        at = span.start_char + shift, span.end_char + shift, span.label_
+        found.append(doc.char_span(*at, kb_id=span.kb_id_, span_id=span.id_))
     return [span for span in found if span is not None]
 
 

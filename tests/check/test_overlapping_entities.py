@@ -63,10 +63,7 @@ def test_every_span_is_checked() -> None:
     assert places(found["whitespace-edge"]) == [("so , Bad \n", "LOC"), ("so , Bad \n", "!LOC")]
     assert places(found["punctuation-edge"]) == [(", Bad", "LOC")]
     assert places(found["label-mark"]) == [("so , Bad \n", "!LOC")]
-    assert [note for _, note in places(found["long-entity"])] == [
-        "LOC, 4 tokens",
-        "!LOC, 4 tokens",
-    ]
+    assert [note for _, note in places(found["long-entity"])] == ["LOC, 4 tokens", "!LOC, 4 tokens"]
 
 
 def test_check_docs_without_spans_key_use_doc_ents() -> None:
@@ -214,16 +211,3 @@ def test_check_two_labels_of_one_span_are_not_conflicting() -> None:
     assert "conflicting-labels" not in findings(both, both)
     conflict = findings(both, both, one)["conflicting-labels"]
     assert [note for _, note in places(conflict)] == ["LOC + ORG 2, LOC 1"]
-
-
-@pytest.mark.torch
-def test_read_settings_sourced_component_returns_its_spans_key(tmp_path: Path) -> None:
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"overlap": True, "spans_key": "verbs"})
-    nlp.config.to_disk(tmp_path / "config.cfg")
-    config = tmp_path / "train.cfg"
-    for component, source in (("", tmp_path), ('component = "crf_ner"', tmp_path), ("", "gone")):
-        block = f'[components.crf_ner]\nsource = "{source}"\n{component}\n'
-        config.write_text(f'[nlp]\nlang = "en"\n[components]\n{block}')
-        expected = None if source == "gone" else "verbs"
-        assert read_settings(config).spans_key == expected

@@ -321,10 +321,7 @@ REFUSED = {
     ),
     "PubTator without a title": (f"{PUBTATOR}\n2|a|Oslo\n", "expected a title"),
     "an offset of PubTator": (PUBTATOR.replace("12", "x"), "expected whole numbers"),
-    "WebAnno without entities": (
-        WEBANNO.replace("NamedEntity", "X"),
-        "one layer of entities",
-    ),
+    "WebAnno without entities": (WEBANNO.replace("NamedEntity", "X"), "one layer of entities"),
     "stacked entities of WebAnno": (
         WEBANNO.replace("LOC", "LOC[2]|ORG[3]"),
         "expected entities without a common token",

@@ -8,7 +8,7 @@ import pytest
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from helpers import GOLDEN, Sentence
+from helpers import GOLDEN, Sentence, put
 from spacy_crf_ner.data import ConversionLog, detect_format, lines
 from spacy_crf_ner.data.columns import read_conll
 from spacy_crf_ner.data.iob import find_spelling
@@ -115,8 +115,7 @@ def lines_of(*sentences: str) -> str:
 def test_read_conll_takes_numbers_and_colons_for_tokens_if_not_all_have_them(
     sentence: str, tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text(lines_of(sentence))
+    path = put(tmp_path / "a.conll", lines_of(sentence))
     log = ConversionLog()
     (doc,) = read_conll(path, nlp, log)
     assert [token.text for token in doc] == [row.split(" ")[0] for row in sentence.split("/")]
@@ -138,8 +137,7 @@ DEVIATING = {
 def test_read_conll_index_with_few_exceptions_is_not_the_token(
     name: str, tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text(DEVIATING[name])
+    path = put(tmp_path / "a.conll", DEVIATING[name])
     docs = list(read_conll(path, nlp, ConversionLog(repair=True)))
     assert {token.text for doc in docs for token in doc} == {"Ann", "ran"}
 
@@ -147,8 +145,7 @@ def test_read_conll_index_with_few_exceptions_is_not_the_token(
 def test_read_conll_numbers_beside_words_raise_and_name_the_option(
     tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text(lines_of("1 Ann O/3 left O", "7 Bob B-X"))
+    path = put(tmp_path / "a.conll", lines_of("1 Ann O/3 left O", "7 Bob B-X"))
     with pytest.raises(CorpusError, match=r"numbers in column 1, and words in .*--token-column 2"):
         list(read_conll(path, nlp))
     assert words_of(list(read_conll(path, nlp, token_column=1))) == ["1 3", "7"]
@@ -173,8 +170,7 @@ def test_read_conll_repeats_without_blank_lines_raise_and_name_the_option(
 def test_read_conll_prefix_is_found_beside_comments_and_without_a_word(
     tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text("# 1\nen:Ann B-PER\nen:. O\n\n# 2\nen: O\n")
+    path = put(tmp_path / "a.conll", "# 1\nen:Ann B-PER\nen:. O\n\n# 2\nen: O\n")
     log = ConversionLog(repair=True)
     assert words_of(list(read_conll(path, nlp, log))) == ["Ann ."]
     assert log.counts == {"skipped.comment": 2, "rejected.token": 1}
@@ -187,8 +183,9 @@ def test_read_conll_token_without_the_prefix_of_others_raises(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spacy_crf_ner.data.rows.LAYOUT_LINES", 4)
-    path = tmp_path / "a.conll"
-    path.write_text(lines_of("en:Ann B-PER/en:left O", "en:Oslo B-LOC", "de:Ulm B-LOC"))
+    path = put(
+        tmp_path / "a.conll", lines_of("en:Ann B-PER/en:left O", "en:Oslo B-LOC", "de:Ulm B-LOC")
+    )
     with pytest.raises(CorpusError, match=r"line 6: expected a token that begins with 'en:'.*Ulm"):
         list(read_conll(path, nlp))
 
@@ -220,8 +217,7 @@ def test_read_conll_several_tag_columns_raise_and_name_the_options(
 
 
 def test_read_conll_spans_key_reads_all_tag_columns(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text(lines_of(NESTED))
+    path = put(tmp_path / "a.conll", lines_of(NESTED))
     log = ConversionLog(spans_key="sc")
     (doc,) = read_conll(path, nlp, log)
     entities = [(0, 1, "PER"), (2, 3, "PER"), (2, 3, "LOC")]
@@ -242,8 +238,7 @@ def test_read_conll_spans_key_reads_all_tag_columns(tmp_path: Path, nlp: Languag
 
 
 def test_read_conll_chunks_are_not_a_second_column_of_tags(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text(lines_of("Ann NNP B-NP B-PER/left VBD B-VP O"))
+    path = put(tmp_path / "a.conll", lines_of("Ann NNP B-NP B-PER/left VBD B-VP O"))
     (doc,) = read_conll(path, nlp)
     assert spans(doc) == [(0, 1, "PER")]
     (doc,) = read_conll(path, nlp, ConversionLog(spans_key="sc"))
@@ -261,8 +256,7 @@ def test_read_conll_chunks_are_not_a_second_column_of_tags(tmp_path: Path, nlp: 
 def test_read_conll_several_labels_or_words_in_a_tag_raise(
     tag: str, tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text(f"Bea\tO\nAnn\t{tag}\n")
+    path = put(tmp_path / "a.conll", f"Bea\tO\nAnn\t{tag}\n")
     with pytest.raises(CorpusError, match=r"line 2: .*label"):
         list(read_conll(path, nlp))
     (tmp_path / "a.csv").write_text(f'{GMB_HEADER}Sentence: 1,Ann,NN,"{tag}"\n')
@@ -274,8 +268,7 @@ def test_read_conll_several_labels_or_words_in_a_tag_raise(
 def test_read_conll_accepts_labels_with_other_marks(
     label: str, tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text(f"Ann\tB-{label}\n")
+    path = put(tmp_path / "a.conll", f"Ann\tB-{label}\n")
     (doc,) = read_conll(path, nlp)
     assert spans(doc) == [(0, 1, label)]
 
@@ -301,8 +294,7 @@ def test_read_conll_accepts_labels_with_other_marks(
 def test_read_conll_knows_the_document_of_each_sentence(
     text: str, expected: list[str], tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text(text)
+    path = put(tmp_path / "a.conll", text)
     docs = list(read_conll(path, nlp))
     assert [doc[0].text for doc in docs] == ["a", "b", "c"]
     folder = f"{tmp_path.parent.name}/{tmp_path.name}"
@@ -314,8 +306,10 @@ def test_read_conll_document_that_changes_later_within_a_sentence_divides_none(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spacy_crf_ner.data.rows.LAYOUT_LINES", 9)
-    path = tmp_path / "a.conll"
-    path.write_text(lines_of("a 1 O/b 1 O", "a 1 O/b 1 O", "c 2 O/d 2 O", "e 2 O/f 3 O/g 3 O"))
+    path = put(
+        tmp_path / "a.conll",
+        lines_of("a 1 O/b 1 O", "a 1 O/b 1 O", "c 2 O/d 2 O", "e 2 O/f 3 O/g 3 O"),
+    )
     docs = list(read_conll(path, nlp))
     assert words_of(docs) == ["a b", "a b", "c d", "e f g"]
     assert [document_of(doc) for doc in docs] == ["1", "1", "2", "2"]
@@ -406,8 +400,7 @@ def test_read_conll_repairs_illegal_tag_sequence(
 
 
 def test_read_conll_repair_trims_or_rejects_whitespace(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text("\xa0\tB-X\na\tI-X\n \tI-X\nb\tO\n\xa0\tB-Y\n", encoding="utf-8")
+    path = put(tmp_path / "a.conll", "\xa0\tB-X\na\tI-X\n \tI-X\nb\tO\n\xa0\tB-Y\n")
     log = ConversionLog(repair=True)
     (doc,) = read_conll(path, nlp, log)
     assert spans(doc) == [(1, 2, "X")]
@@ -459,8 +452,7 @@ def test_read_conll_carriage_return_inside_line_raises(
 
 
 def test_read_conll_long_token_gives_short_error_message(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text("a O\n" + "b" * 10**6 + " X-\n")
+    path = put(tmp_path / "a.conll", "a O\n" + "b" * 10**6 + " X-\n")
     with pytest.raises(CorpusError) as caught:
         list(read_conll(path, nlp))
     assert len(str(caught.value)) < 2000 and str(caught.value).endswith(

@@ -14,7 +14,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from typer.testing import CliRunner
 
-from helpers import annotations
+from helpers import annotations, load, tags
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import ConversionLog
@@ -41,11 +41,7 @@ def combine(nlp: Language, folder: Path, *sources: list[Doc], **options: Any) ->
     target = folder / "out.spacy"
     target.unlink(missing_ok=True)
     data.combine(paths, target, nlp=nlp, **options)
-    return list(DocBin(store_user_data=True).from_disk(target).get_docs(nlp.vocab))
-
-
-def tags(doc: Doc) -> str:
-    return "".join(token.ent_iob_ or "-" for token in doc)
+    return load(target, nlp)
 
 
 def spans(doc: Doc) -> Ents:
@@ -172,7 +168,7 @@ def test_tokens_and_spaces_may_differ(tmp_path: Path, nlp: Language) -> None:
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": text, "entities": entities}))
     paths = [tmp_path / name for name in ("a.conll", "b.jsonl", "c.jsonl")]
     counts = data.combine(paths, tmp_path / "out.spacy", nlp=nlp)
-    (doc,) = DocBin().from_disk(tmp_path / "out.spacy").get_docs(nlp.vocab)
+    (doc,) = load(tmp_path / "out.spacy", nlp)
     assert [token.text for token in doc] == ["Anna", "lives", "in", "New-York", "."]
     assert tags(doc) == "BOOBO"
     # "New" is not a token of the first source, so this source does not vote on "New-York".
@@ -217,7 +213,7 @@ def test_combine_keeps_metadata_and_counts_unused_spans(tmp_path: Path, nlp: Lan
     second.spans["incorrect_spans"] = [second[1:2]]
     paths = [save(tmp_path / "a.spacy", first), save(tmp_path / "b.spacy", second)]
     counts = data.combine(paths, tmp_path / "out.spacy", nlp=nlp)
-    (doc,) = DocBin(store_user_data=True).from_disk(tmp_path / "out.spacy").get_docs(nlp.vocab)
+    (doc,) = load(tmp_path / "out.spacy", nlp)
     assert [(ent.text, ent.kb_id_, ent.id_) for ent in doc.ents] == [("Anna", "Q1", "x")]
     assert [token.ent_kb_id_ for token in doc] == ["Q1", "", ""]
     assert doc.user_data["meta"] == {"id": 1} and not doc.spans
@@ -255,7 +251,7 @@ def test_entities_within_tokens_are_not_annotated_by_default(tmp_path: Path, nlp
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(record))
     paths = [tmp_path / f"{name}.jsonl" for name in "ab"]
     data.combine(paths, tmp_path / "out.spacy", nlp=nlp)
-    (doc,) = DocBin().from_disk(tmp_path / "out.spacy").get_docs(nlp.vocab)
+    (doc,) = load(tmp_path / "out.spacy", nlp)
     assert tags(doc) == "-O"
 
 
@@ -306,7 +302,7 @@ def test_merge_command_prints_expected_counts(tmp_path: Path, nlp: Language) -> 
     result = runner.invoke(app, ["merge", *paths, str(tmp_path / "two.spacy")])
     assert "Not in all" not in result.output
     for doc, ents in zip(
-        DocBin().from_disk(tmp_path / "two.spacy").get_docs(nlp.vocab),
+        load(tmp_path / "two.spacy", nlp),
         ([(0, 1, "PER"), (2, 5, "LOC")], [(2, 5, "LOC")]),
     ):
         assert spans(doc) == ents and "-" not in tags(doc)

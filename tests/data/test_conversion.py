@@ -16,6 +16,7 @@ from spacy.tokens import Doc, DocBin
 from spacy.training import Corpus
 from typer.testing import CliRunner
 
+from helpers import load, put
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import ConversionLog, Split, docbin, lines
@@ -39,10 +40,6 @@ def write(path: Path, *words: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{word}\tB-X\n\n" for word in words), encoding="utf-8")
     return path
-
-
-def load(path: Path, nlp: Language) -> list[Doc]:
-    return list(DocBin().from_disk(path).get_docs(nlp.vocab))
 
 
 def texts(path: Path, nlp: Language) -> list[str]:
@@ -602,10 +599,6 @@ def test_convert_without_dev_share_writes_no_dev(tmp_path: Path, nlp: Language) 
     assert not log.notes
 
 
-def fake(monkeypatch: pytest.MonkeyPatch, read: Any) -> None:
-    monkeypatch.setitem(data.FORMATS, "fake", read)
-
-
 def test_convert_frees_docs(tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch) -> None:
     alive = []
 
@@ -615,7 +608,7 @@ def test_convert_frees_docs(tmp_path: Path, nlp: Language, monkeypatch: pytest.M
                 alive.append(sum(type(each) is Doc for each in gc.get_objects()))
             yield Doc(nlp.vocab, [f"w{i}"])
 
-    fake(monkeypatch, read)
+    monkeypatch.setitem(data.FORMATS, "fake", read)
     gc.freeze()  # what is there already need not be looked through
     try:
         for target in ("out", "out.spacy", "out.jsonl"):
@@ -665,8 +658,7 @@ def test_convert_repair_counts_kept_and_rejected_records(tmp_path: Path, nlp: La
 
 
 def test_convert_repair_with_alignment_missing_is_no_loss(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("x [New York-sty](LOC)le\n" * 3)
+    path = put(tmp_path / "a.txt", "x [New York-sty](LOC)le\n" * 3)
     log = ConversionLog(repair=True, alignment="missing", max_loss=0.0)
     counts = data.convert(path, tmp_path / "a.spacy", nlp=nlp, log=log)
     assert counts["corpus"]["entities"] == 0 and log.counts == {"aligned.missing": 3}
@@ -681,8 +673,7 @@ def test_convert_repair_with_alignment_missing_is_no_loss(tmp_path: Path, nlp: L
 def test_convert_repair_that_leaves_no_doc_lists_the_mistakes(
     tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("x [Ann](PER) [y\n")
+    path = put(tmp_path / "a.txt", "x [Ann](PER) [y\n")
     says = r"at least one doc, got none, 1 rejected\.record(?s:.*)a\.txt, line 1: .*\[y"
     for name in ("a.spacy", "a.jsonl"):
         with pytest.raises(CorpusError, match=says):
@@ -693,8 +684,7 @@ def test_convert_repair_that_leaves_no_doc_lists_the_mistakes(
 def test_convert_refuses_a_second_split_in_another_format_beside_the_first(
     tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("[Ann](PER)\n" * 9)
+    path = put(tmp_path / "a.txt", "[Ann](PER)\n" * 9)
     data.convert(path, tmp_path / "out", nlp=nlp)
     with pytest.raises(InputError, match=r"train\.spacy: expected only the parts train\.parq"):
         run(path, tmp_path / "out", nlp, parquet=True)
@@ -705,8 +695,7 @@ def test_convert_refuses_a_second_split_in_another_format_beside_the_first(
 def test_detect_format_knows_inline_labels_of_parts_and_dialogues(
     line: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text(f"[Ann](PER) ran.\n{line}\n")
+    path = put(tmp_path / "a.txt", f"[Ann](PER) ran.\n{line}\n")
     assert data.detect_format(path) == "inline"
     path.write_text(f"[Ann](PER) ran.\n{line}\n[more](a.com)\n")
     with pytest.raises(CorpusError, match="web links"):
@@ -765,8 +754,7 @@ def test_read_inline_long_line_raises_or_is_rejected(
 def test_read_inline_text_over_max_length_raises_with_line(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.max_length = 10
-    path = tmp_path / "a.txt"
-    path.write_text("[A](X) b\nlonger than ten\n")
+    path = put(tmp_path / "a.txt", "[A](X) b\nlonger than ten\n")
     with pytest.raises(CorpusError, match="line 2: expected a text of at most 10 characters"):
         list(data.read_inline(path, nlp))
 
@@ -788,8 +776,7 @@ LONG = "Hanoi " + "lorem ipsum " * 10_000
     ],
 )
 def test_detect_format_reads_long_first_record(format: str, line: str, tmp_path: Path) -> None:
-    path = tmp_path / "corpus"
-    path.write_text(line + "\n")
+    path = put(tmp_path / "corpus", line + "\n")
     assert data.detect_format(path) == format
 
 
@@ -857,8 +844,7 @@ def convert(*arguments: Any) -> str:
 
 @pytest.mark.parametrize("mistakes", [20, 21])
 def test_convert_command_prints_ellipsis_after_20_messages(tmp_path: Path, mistakes: int) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text("# a comment\na B-PER\n\n" + "b X\n\n" * mistakes)
+    path = put(tmp_path / "a.conll", "# a comment\na B-PER\n\n" + "b X\n\n" * mistakes)
     options = ["--repair", "--max-loss", "1.0", "--format", "conll"]
     lines = convert(path, tmp_path / "out.spacy", *options).split()
     assert f"Rejected: tag {mistakes}" in " ".join(lines) and "comment 1" in " ".join(lines)
@@ -866,8 +852,7 @@ def test_convert_command_prints_ellipsis_after_20_messages(tmp_path: Path, mista
 
 
 def test_convert_command_prints_counts_and_messages(tmp_path: Path) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text("# a comment\na B-[red]\n\nb L-[red]\n\nc O\nd X\n")
+    path = put(tmp_path / "a.conll", "# a comment\na B-[red]\n\nb L-[red]\n\nc O\nd X\n")
     output = convert(path, tmp_path / "out.spacy", "--repair", "--max-loss", "0.5")
     assert "corpus, records 3 1 2 corpus, entities 2 0 2" in output
     assert f"Tags: BILUO ({path})" in output

@@ -13,16 +13,11 @@ import spacy
 from hypothesis import example, given
 from hypothesis import strategies as st
 from spacy.language import Language
-from spacy.tokens import Doc, DocBin
-from spacy.training import (
-    Corpus,
-    biluo_tags_to_spans,
-    iob_to_biluo,
-    offsets_to_biluo_tags,
-)
+from spacy.tokens import Doc
+from spacy.training import Corpus, biluo_tags_to_spans, iob_to_biluo, offsets_to_biluo_tags
 from spacy.util import filter_spans
 
-from helpers import GOLDEN, Sentence
+from helpers import GOLDEN, Sentence, put
 from spacy_crf_ner import data
 from spacy_crf_ner.data import FORMATS, Split
 from spacy_crf_ner.data.columns import read_conll
@@ -256,8 +251,10 @@ def test_read_conll_biluo_matches_spacy_or_raises_if_invalid(
 
 
 def test_read_inline_entities_match_character_offsets(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text(r'"[Tim Cook](PERSON)", he said \[sic\], doesn\'t  like C:\dir [Hanoi](GPE).')
+    path = put(
+        tmp_path / "a.txt",
+        r'"[Tim Cook](PERSON)", he said \[sic\], doesn\'t  like C:\dir [Hanoi](GPE).',
+    )
     (doc,) = data.read_inline(path, nlp)
     assert doc.text == r'"Tim Cook", he said [sic], doesn\'t  like C:\dir Hanoi.'
     at = doc.text.index("Hanoi")
@@ -283,8 +280,7 @@ def test_gmb_falls_back_to_latin_1(tmp_path: Path, nlp: Language) -> None:
 
 
 def test_read_inline_streams_docs(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("[Anna](PER) came .\nAn [open bracket .\n")
+    path = put(tmp_path / "a.txt", "[Anna](PER) came .\nAn [open bracket .\n")
     docs = data.read_inline(path, nlp)
     assert next(docs).text == "Anna came ."
     with pytest.raises(CorpusError):
@@ -363,8 +359,7 @@ def test_reader_error_names_file_line_and_remedy(case: str, tmp_path: Path, nlp:
 
 
 def test_read_conll_accepts_whitespace_token_inside_entity(tmp_path: Path, nlp: Language) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text("New\tB-X\n\xa0\tI-X\nYork\tI-X\n", encoding="utf-8")
+    path = put(tmp_path / "a.conll", "New\tB-X\n\xa0\tI-X\nYork\tI-X\n")
     assert read(path, "conll", nlp) == [(["New", "\xa0", "York"], [(0, 3, "X")])]
 
 
@@ -398,8 +393,7 @@ def test_detect_format_identifies_file_with_bad_line(tmp_path: Path) -> None:
 def test_convert_reads_file_starting_with_object_as_json_lines(
     content: str, says: str, tmp_path: Path, nlp: Language
 ) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(content)
+    path = put(tmp_path / "a.json", content)
     with pytest.raises(CorpusError, match=says):
         data.convert(path, tmp_path / "out.spacy", nlp=nlp)
     n = len(content.splitlines())
@@ -550,6 +544,8 @@ def test_split_units_seed_0_gives_pinned_parts() -> None:
 def test_split_shares_not_summing_to_1_raise(shares: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="expected fractions that sum to 1"):
         Split(shares)
+    with pytest.raises(ValueError, match="at most 3"):
+        Split([0.25] * 4)
 
 
 @given(st.lists(st.sampled_from("abcdefgh"), min_size=20, max_size=60), st.integers(0, 3))
@@ -601,37 +597,6 @@ def test_split_of_fewer_docs_than_parts_raises_and_names_a_file() -> None:
 
 
 # Converting
-
-
-def load(path: Path, nlp: Language) -> list[Sentence]:
-    return sentences_of(list(DocBin().from_disk(path).get_docs(nlp.vocab)))
-
-
-def write_sentences(path: Path, n: int) -> None:
-    path.write_text("".join(f"[Anna](PER) came {i} times .\n" for i in range(n)))
-
-
-def test_convert_file_writes_parts_and_counts(tmp_path: Path, nlp: Language) -> None:
-    write_sentences(tmp_path / "all.txt", 20)
-    counts = data.convert(tmp_path / "all.txt", tmp_path / "new" / "corpus", nlp=nlp)
-    sizes = {"train": 16, "dev": 2, "test": 2}
-    assert counts == {
-        name: {"docs": n, "sentences": n, "tokens": 5 * n, "entities": n, "entities.PER": n}
-        for name, n in sizes.items()
-    }
-    target = tmp_path / "new" / "corpus"
-    assert sorted(path.name for path in target.iterdir()) == [
-        "dev.spacy",
-        "test.spacy",
-        "train.spacy",
-    ]
-    numbers = [int(words[2]) for name in sizes for words, _ in load(target / f"{name}.spacy", nlp)]
-    assert sorted(numbers) == list(range(20))
-    # spaCy's own reader takes it.
-    examples = list(Corpus(target / "train.spacy")(nlp))
-    assert len(examples) == 16
-    assert all(eg.reference.has_annotation("SENT_START") for eg in examples)
-    assert examples[0].get_aligned_ner() == ["U-PER", "O", "O", "O", "O"]
 
 
 @pytest.mark.parametrize(
@@ -696,21 +661,14 @@ def test_convert_ambiguous_folder_raises(
         assert not (tmp_path / target).exists()
 
 
-def test_convert_zero_share_is_skipped_and_too_few_docs_raise(
-    tmp_path: Path, nlp: Language
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.5, 0.5, 0)])
+def test_convert_zero_share_is_not_written(
+    shares: tuple[float, ...], tmp_path: Path, nlp: Language
 ) -> None:
-    source = tmp_path / "all.txt"
-    write_sentences(source, 2)
-    for name, shares in [("a", (0.5, 0.5)), ("b", (0.5, 0.5, 0))]:
-        counts = data.convert(
-            source, tmp_path / name, data.ConvertOptions(split=Split(shares)), nlp=nlp
-        )
-        assert list(counts) == ["train", "dev"]
-        assert not (tmp_path / name / "test.spacy").exists()
-    with pytest.raises(InputError, match=r"all\.txt: expected at least 3 docs to split into train"):
-        data.convert(source, tmp_path / "c", nlp=nlp)
-    with pytest.raises(ValueError, match="at most 3"):
-        Split([0.25] * 4)
+    source = put(tmp_path / "all.txt", "[Anna](PER) came .\n[Bob](PER) left .\n")
+    options = data.ConvertOptions(split=Split(shares))
+    assert [*data.convert(source, tmp_path / "out", options, nlp=nlp)] == ["train", "dev"]
+    assert not (tmp_path / "out" / "test.spacy").exists()
 
 
 # Tokenizers

@@ -18,7 +18,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from typer.testing import CliRunner
 
-from helpers import annotations, write
+from helpers import annotations, load, tags, write
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import ConversionLog, hugging_face
@@ -72,14 +72,6 @@ def write_arrow(table: pa.Table, path: Path) -> None:
 
 def said(docs: list[Doc]) -> list[list[str]]:
     return [[f"{ent.text} {ent.label_}" for ent in doc.ents] for doc in docs]
-
-
-def tags(doc: Doc) -> str:
-    return "".join(token.ent_iob_ or "-" for token in doc)
-
-
-def load(path: Path, nlp: Language) -> list[Doc]:
-    return list(DocBin(store_user_data=True).from_disk(path).get_docs(nlp.vocab))
 
 
 # Reading what the library writes
@@ -230,11 +222,11 @@ def test_other_columns_are_chosen_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words, given, says",
     [
-        (["a", "b"], [0], r"row 2: expected a tag for each token, got 2 tokens, 1 ner_tags"),
-        (["a"], None, r"row 2: expected a tag for each token, got 1 tokens, no ner_tags\."),
-        (None, [0], r"row 2: expected a tag for each token, got no tokens, 1 ner_tags"),
-        (["a", "b"], [0, 9], r"row 2: expected a tag id below 9, or -1, got 9 \(b\)"),
-        (["a"], [-7], r"row 2: expected a tag id below 9, or -1, got -7 \(a\)"),
+        (["a", "b"], [0], r"row 2: expected a tag for each token, got 2 words and 1 tags"),
+        (["a"], None, r"row 2: expected a list for 'ner_tags', got None\."),
+        (None, [0], r"row 2: expected a tag for each token, got 0 words and 1 tags"),
+        (["a", "b"], [0, 9], r"row 2: expected a tag id below 9, or -1, got 9 \(token 2\)"),
+        (["a"], [-7], r"row 2: expected a tag id below 9, or -1, got -7 \(token 1\)"),
         (["a", ""], [0, 0], r"row 2: expected a token and a tag, as O or B-PER, got '' and 'O'"),
         (["a", None], [0, 0], r"row 2: expected a token and a tag"),
     ],

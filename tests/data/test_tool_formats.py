@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
+from helpers import tags
 from spacy_crf_ner.data import (
     FORMATS,
     ConversionLog,
@@ -45,10 +46,7 @@ DATA = Path(__file__).parents[1] / "fixtures"
 # Expected content of each golden file: the text, and (text, label) of its entities.
 GOLDEN = [
     ("Anna Schmidt visited Hanoi.", [("Anna Schmidt", "PER"), ("Hanoi", "LOC")]),
-    (
-        "🎉 Hà Nội, then\nParis Berlin",
-        [("Hà Nội", "LOC"), ("Paris", "LOC"), ("Berlin", "LOC")],
-    ),
+    ("🎉 Hà Nội, then\nParis Berlin", [("Hà Nội", "LOC"), ("Paris", "LOC"), ("Berlin", "LOC")]),
     ("Nothing here.", []),
 ]
 FILES = {
@@ -85,11 +83,6 @@ def jsonl(path: Path, *records: Any) -> Path:
 def read_one(path: Path, nlp: Language, record: Any, log: ConversionLog | None = None) -> Doc:
     (doc,) = read_json(jsonl(path, record), nlp, log)
     return doc
-
-
-def tags(doc: Doc) -> str:
-    """B and I, O for outside, and - for what is not annotated."""
-    return "".join(token.ent_iob_ or "-" for token in doc)
 
 
 def read_label_tasks(
@@ -179,10 +172,8 @@ def test_read_label_studio_accepts_backslash_in_span_text(tmp_path: Path, nlp: L
     """As in a path; Label Studio may also write a line feed as backslash and n."""
     for text, covered, end in (("C:\\new\\n", "C:\\new", 6), ("Bad\nHof", "Bad\\nHof", 7)):
         value = {"start": 0, "end": end, "text": covered, "labels": ["X"]}
-        task = {"data": {"text": text}, "annotations": [{"result": [{"type": "labels"}]}]}
-        task["annotations"][0]["result"][0]["value"] = value
         log = ConversionLog(alignment="expand")
-        (doc,) = read_label_tasks(tmp_path / "a.json", nlp, task, log=log)
+        (doc,) = read_label_tasks(tmp_path / "a.json", nlp, task(text, value), log=log)
         assert [ent.label_ for ent in doc.ents] == ["X"]
 
 
@@ -445,11 +436,7 @@ BAD_JSON += [b'{"text": "a", "spans": [], "meta": ' + b"[" * 800 + b"]" * 800 + 
 BAD_JSON += [b'{"text": "' + b"a" * MAX_LINE_BYTES + b'", "spans": []}']
 
 
-@pytest.mark.parametrize(
-    "line",
-    BAD_JSON,
-    ids=lambda line: line[:40].decode(errors="replace"),
-)
+@pytest.mark.parametrize("line", BAD_JSON, ids=lambda line: line[:40].decode(errors="replace"))
 def test_read_jsonl_bad_json_raises_or_is_rejected(
     line: bytes, tmp_path: Path, nlp: Language
 ) -> None:
@@ -871,11 +858,7 @@ NO_ARRAY += [b'[{"a": 1, "a": 2}]', b"[1" + b"0" * 5000 + b"]"]
 NO_ARRAY += [b"[1]]", b"[1\0]"]
 
 
-@pytest.mark.parametrize(
-    "content",
-    NO_ARRAY,
-    ids=lambda content: content[:12].decode(errors="replace"),
-)
+@pytest.mark.parametrize("content", NO_ARRAY, ids=lambda found: found[:12].decode(errors="replace"))
 def test_read_label_studio_file_without_array_raises_despite_repair(
     content: bytes, tmp_path: Path, nlp: Language
 ) -> None:
@@ -1208,10 +1191,7 @@ def test_read_inline_link_raises_also_if_the_format_is_given(tmp_path: Path, nlp
     assert counts["corpus"]["entities"] == 1
 
 
-@pytest.mark.parametrize(
-    "first, expected, kind",
-    [("🎉", "(", "utf16"), ("e\u0301", "x", "nfc")],
-)
+@pytest.mark.parametrize("first, expected, kind", [("🎉", "(", "utf16"), ("e\u0301", "x", "nfc")])
 def test_offsets_that_fit_by_both_countings_follow_the_rest_of_the_file(
     first: str, expected: str, kind: str, tmp_path: Path, nlp: Language
 ) -> None:

@@ -13,7 +13,6 @@ import spacy
 import srsly
 from hypothesis import given
 from hypothesis import strategies as st
-from spacy.cli.train import train as spacy_train
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span, SpanGroup
 from spacy.training import Example
@@ -423,24 +422,6 @@ def test_phobert_pipeline_reloads_from_disk_unchanged(
     first.to_disk(tmp_path / "second")  # as `calibrate` does
     for nlp in (first, spacy.load(tmp_path / "second")):
         assert (nlp(text).tensor == expected.tensor).all() and expected.tensor.any()
-
-
-@pytest.mark.slow
-def test_spacy_train_over_phobert_saves_working_pipeline(phobert: str, tmp_path: Path) -> None:
-    lines = (ROOT / "assets" / "sample_vi" / "dev.txt").read_text("utf-8").splitlines(True)
-    convert(tmp_path, "".join(lines[:20]), "--syllables", "split")
-    overrides = {
-        "paths.train": str(tmp_path / "train.spacy"),
-        "paths.dev": str(tmp_path / "train.spacy"),
-        "paths.transformer": phobert,
-        "nlp.lang": "vi",
-        "components.ner.model.hidden_width": 16,
-        "training.max_steps": 2,
-        "training.eval_frequency": 1,
-    }
-    spacy_train(ROOT / "configs" / "transformer.cfg", tmp_path / "out", overrides=overrides)
-    nlp = spacy.load(tmp_path / "out" / "model-best")
-    assert nlp.get_pipe("ner").model.predict([nlp("Hà 🙂")]).emissions.shape[0] == 2
 
 
 @pytest.mark.slow
