@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 MAX_CHARACTERS = 100_000
 OVERLAP = 2_000  # characters; a longer entity may be lost at a cut
@@ -19,6 +19,7 @@ class FoundEntity(NamedTuple):
     end: int
     label: str
     confidence: float | None
+    alternatives: list[dict[str, Any]] | None = None  # what else the span could be, if requested
 
 
 class Chunk(NamedTuple):

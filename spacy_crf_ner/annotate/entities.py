@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
+from typing import Any
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
@@ -14,6 +15,8 @@ from .chunking import FoundEntity
 
 # The entities of `doc.ents`, with the key None, and of each `doc.spans[key]`.
 Groups = dict[str | None, list[FoundEntity]]
+# What spans of a doc could be, by their start and end in characters.
+Alternatives = dict[tuple[int, int], list[dict[str, Any]]]
 
 
 def overlapping_keys(nlp: Language) -> list[str]:
@@ -46,7 +49,9 @@ def component_with_alternatives(nlp: Language) -> str:
     )
 
 
-def group_entities(doc: Doc, keys: Iterable[str], offset: int = 0) -> Groups:
+def group_entities(
+    doc: Doc, keys: Iterable[str], offset: int = 0, alternatives: Alternatives | None = None
+) -> Groups:
     """Collect the entities of a doc, also overlapping ones under `keys`; add an offset to each."""
     has_confidence = Span.has_extension(CONFIDENCE)
     spans: dict[str | None, list[tuple[Span, float | None]]] = {
@@ -68,6 +73,7 @@ def group_entities(doc: Doc, keys: Iterable[str], offset: int = 0) -> Groups:
                 span.end_char + offset,
                 span.label_,
                 None if p is None else float(p),
+                (alternatives or {}).get((span.start_char, span.end_char)),
             )
             for span, p in found
         ]

@@ -17,7 +17,7 @@ from spacy.vocab import Vocab
 from ..pipeline.given_text import CHANGED, changes_text
 from ..pipeline.lookup import recognizer, upstream_only
 from .chunking import NO_SPACES, Chunk, chunk_text, merge_entities
-from .entities import Groups, group_entities, join_groups, overlapping_keys
+from .entities import Alternatives, Groups, group_entities, join_groups, overlapping_keys
 from .settings import Settings, check_sizes
 
 # Maximum numbers of characters and of documents in a batch.
@@ -34,8 +34,6 @@ _DEVICE_ERROR = re.compile(r"(CUDA|HIP|cuDNN|cuBLAS) |.*can't allocate memory", 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Token = tuple[str, bool]  # its text, and whether a space follows
-# What the entities of a document could be, by their start and end in characters.
-Alternatives = dict[tuple[int, int], list[dict[str, Any]]]
 
 
 class Failure(str):
@@ -67,7 +65,6 @@ class _Found(NamedTuple):
     entities: Groups
     words: int
     tokens: list[Token]  # none unless Docs are requested
-    alternatives: Alternatives  # none unless they are requested
 
 
 def annotate_texts(
@@ -97,8 +94,8 @@ def annotate_texts(
             whole = (start, end) == (left, right)
             own = doc if whole else [token for token in doc if start <= token.idx + left < end]
             tokens = [(token.text, bool(token.whitespace_)) for token in own] if docs else []
-            entities = group_entities(doc, keys, left)
-            found.append(_Found(chunk, entities, len(own), tokens, alternatives))
+            entities = group_entities(doc, keys, left, alternatives)
+            found.append(_Found(chunk, entities, len(own), tokens))
         return found
 
     with limited_memory(nlp):
@@ -106,8 +103,8 @@ def annotate_texts(
         for document, found in zip(documents, results):
             if document.error is None:
                 _merge(document, found, nlp.vocab, docs)
-                if component is not None:
-                    _add_alternatives(document, found)
+            for entity in document.entities if component is None else ():
+                del entity["alternatives"]
     return documents
 
 
@@ -165,13 +162,13 @@ def _alternatives(
     with upstream_only(nlp, component):  # its own entities would be preset ones
         docs = pipe_docs(nlp, batch)
     spans = [[ent for ent in doc.ents if ent._.confidence is not None] for doc in annotated]
-    found: list[Alternatives] = []
-    for (chunk, _), ents, lists in zip(batch, spans, pipe.alternatives(docs, spans)):
-        offsets = ((ent.start_char + chunk.left, ent.end_char + chunk.left) for ent in ents)
-        found.append(
-            {span: [each._asdict() for each in of_span] for span, of_span in zip(offsets, lists)}
-        )
-    return found
+    return [
+        {
+            (ent.start_char, ent.end_char): [each._asdict() for each in of_ent]
+            for ent, of_ent in zip(ents, of_doc)
+        }
+        for ents, of_doc in zip(spans, pipe.alternatives(docs, spans))
+    ]
 
 
 def _split(document: AnnotatedText, vocab: Vocab, max_characters: int) -> list[Piece]:
@@ -261,18 +258,6 @@ def _merge(document: AnnotatedText, pieces: list[_Found], vocab: Vocab, docs: bo
     document.words = sum(each.words for each in pieces)
 
 
-def _add_alternatives(document: AnnotatedText, pieces: list[_Found]) -> None:
-    """Add to each entity its alternatives, which are those of the chunk that it begins in."""
-    found = {
-        span: each
-        for piece in pieces
-        for span, each in piece.alternatives.items()
-        if piece.chunk.start <= span[0] < piece.chunk.end
-    }
-    for entity in document.entities:
-        entity["alternatives"] = found.get((entity["start"], entity["end"]))
-
-
 def _make_doc(vocab: Vocab, text: str, tokens: list[Token], groups: Groups) -> Doc:
     """Make a Doc with only tokens and entities."""
     doc = Doc(vocab, [word for word, _ in tokens], [space for _, space in tokens])
@@ -280,7 +265,7 @@ def _make_doc(vocab: Vocab, text: str, tokens: list[Token], groups: Groups) -> D
         raise ValueError(NO_SPACES)
     for key, entities in groups.items():
         spans = []
-        for start, end, label, _ in entities:
+        for start, end, label, *_ in entities:
             span = doc.char_span(start, end, label)
             if span is None:
                 # The end of an entity across a cut is in the next chunk, whose tokens may differ.
@@ -311,8 +296,8 @@ def is_machine_error(error: Exception) -> bool:
 def errors_raised(nlp: Language) -> Iterator[None]:
     """Make components raise errors: their error handlers would drop documents and reasons."""
     pipes: list[Any] = [pipe for _, pipe in nlp.pipeline if hasattr(pipe, "get_error_handler")]
-    # spaCy's `ner` and `parser` always raise errors, and take no handler.
     before = [(pipe, pipe.get_error_handler()) for pipe in pipes]
+    # spaCy's `ner` and `parser` always raise errors, and take no handler.
     before = [(pipe, handler) for pipe, handler in before if handler is not raise_error]
     default = nlp.default_error_handler
     nlp.default_error_handler = raise_error
