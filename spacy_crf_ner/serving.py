@@ -1,7 +1,7 @@
 """Serve a pipeline over HTTP: texts that arrive together are predicted in one batch."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -10,19 +10,25 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from spacy.language import Language
-from spacy.tokens import Doc
 
 from . import __version__
-from .annotate.entities import group_entities, join_groups, overlapping_keys
+from .annotate.chunking import MAX_CHARACTERS
+from .annotate.entities import overlapping_keys
+from .annotate.runner import annotate_texts
+from .annotate.settings import Settings
 from .extras import versions
-from .pipeline.given_text import CHANGED, changes_text
+from .pipeline.given_text import CHANGED
 from .pipeline.lookup import entity_labels, recognizer, recognizer_names
 
-MAX_BATCH = 64  # texts
-MAX_CHARACTERS = 100_000  # of a text; a longer one is refused with status 422
+MAX_BATCH = 64  # texts that are predicted together
+# Of a request: more texts, and longer ones, have status 422; a larger body has status 413.
+MAX_TEXTS = 1000
+MAX_BYTES = 10 * 2**20
 PACKAGES = "spacy-crf-ner", "spacy", "torch", "onnxruntime"
 
 Content = Annotated[str, Field(max_length=MAX_CHARACTERS)]
+Message = MutableMapping[str, Any]  # of ASGI
+Receive = Callable[[], Awaitable[Message]]
 
 
 class Text(BaseModel):
@@ -41,8 +47,16 @@ class Entity(BaseModel):
     confidence: float | None
 
 
+class Failure(BaseModel):
+    """Why a text has no entities."""
+
+    error: str
+
+
 def make_app(nlp: Language, max_batch: int = MAX_BATCH) -> FastAPI:
     """Make an app that answers `POST /entities`, `POST /batch` and `GET /health`.
+
+    A request has at most 10 MiB and 1000 texts, each of at most 100,000 characters.
 
     Args:
         nlp: The pipeline, on its device and in its dtype.
@@ -53,6 +67,7 @@ def make_app(nlp: Language, max_batch: int = MAX_BATCH) -> FastAPI:
     """
     batches = _Batches(nlp, max_batch)
     app = FastAPI(title="spacy-crf-ner", version=__version__, lifespan=batches.running)
+    app.add_middleware(_LimitedBody)
     labels = entity_labels(nlp)
     state = {
         "ready": True,  # the server listens once the pipeline is loaded
@@ -72,11 +87,17 @@ def make_app(nlp: Language, max_batch: int = MAX_BATCH) -> FastAPI:
     @app.post("/entities")
     async def entities(request: Text) -> list[Entity]:
         """Find the entities of a text."""
-        return await batches.entities(request.text)
+        found = await batches.entities(request.text)
+        if isinstance(found, Failure):
+            reason = {"loc": ["body"], "msg": f"This text is refused: {found.error}."}
+            raise HTTPException(422 if CHANGED in found.error else 500, [reason])
+        return found
 
     @app.post("/batch")
-    async def batch(texts: list[Content]) -> list[list[Entity]]:
-        """Find the entities of each text."""
+    async def batch(
+        texts: Annotated[list[Content], Field(max_length=MAX_TEXTS)],
+    ) -> list[list[Entity] | Failure]:
+        """Find the entities of each text, or say why there are none."""
         return await asyncio.gather(*map(batches.entities, texts))
 
     @app.get("/health")
@@ -87,22 +108,43 @@ def make_app(nlp: Language, max_batch: int = MAX_BATCH) -> FastAPI:
     return app
 
 
+class _LimitedBody:
+    """Refuse a request whose body is too large, before it is in memory."""
+
+    def __init__(self, app: Callable[[Message, Receive, Any], Awaitable[None]]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Any) -> None:
+        size = 0
+
+        async def limited() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > MAX_BYTES:
+                raise HTTPException(413, f"Expected at most {MAX_BYTES:,} bytes. Send fewer texts.")
+            return message
+
+        await self._app(scope, limited, send)
+
+
 class _Batches:
     """Predict the texts that wait, together, while the next ones arrive."""
 
     def __init__(self, nlp: Language, size: int) -> None:
-        self._nlp, self._size, self._keys = nlp, size, overlapping_keys(nlp)
+        overlapping_keys(nlp)  # raises InputError for a pipeline that loses some of them
+        self._nlp, self._size = nlp, size
 
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:
-        self._queue = asyncio.Queue[tuple[str, "asyncio.Future[list[Entity]]"]]()
+        self._queue = asyncio.Queue[tuple[str, "asyncio.Future[list[Entity] | Failure]"]]()
         worker = asyncio.create_task(self._predict_batches())
         yield
         worker.cancel()
 
-    async def entities(self, text: str) -> list[Entity]:
+    async def entities(self, text: str) -> list[Entity] | Failure:
         """Wait for the entities of a text."""
-        future: asyncio.Future[list[Entity]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[list[Entity] | Failure] = asyncio.get_running_loop().create_future()
         await self._queue.put((text, future))
         return await future
 
@@ -114,32 +156,19 @@ class _Batches:
                 batch.append(self._queue.get_nowait())
             try:
                 found = await asyncio.to_thread(self._predict, [text for text, _ in batch])
-                for (_, future), entities in zip(batch, found, strict=True):
-                    if future.done():  # the client may have gone
-                        continue
-                    if entities is None:
-                        reason = {"loc": ["body"], "msg": f"This text is refused: {CHANGED}."}
-                        future.set_exception(HTTPException(422, [reason]))
-                    else:
-                        future.set_result(entities)
-            except Exception as error:
+                for (_, future), of_text in zip(batch, found, strict=True):
+                    if not future.done():  # the client may have gone
+                        future.set_result(of_text)
+            except Exception as error:  # of the machine
                 for _, future in batch:
                     if not future.done():
                         future.set_exception(error)
 
-    def _predict(self, texts: Sequence[str]) -> list[list[Entity] | None]:
-        """Find the entities of each text; None for a text that the tokenizer changes.
-
-        The vocab keeps no words, or memory would grow.
-        """
-        with self._nlp.memory_zone():
-            return [
-                None if changes_text(doc, text) else self._entities(doc)
-                for text, doc in zip(texts, self._nlp.pipe(texts), strict=True)
-            ]
-
-    def _entities(self, doc: Doc) -> list[Entity]:
+    def _predict(self, texts: Sequence[str]) -> list[list[Entity] | Failure]:
+        """Find the entities of each text. The vocab keeps few words, or memory would grow."""
         return [
-            Entity(text=doc.text[each.start : each.end], **each._asdict())
-            for each in join_groups(group_entities(doc, self._keys))
+            [Entity(text=each.text[ent["start"] : ent["end"]], **ent) for ent in each.entities]
+            if each.error is None
+            else Failure(error=each.error)
+            for each in annotate_texts(self._nlp, texts, Settings())
         ]

@@ -48,7 +48,7 @@ def test_concurrent_requests_return_own_entities_in_batches(
     texts = ["Tim Cook visited Hanoi.", "Nothing.", "", "Hanoi"] * 10
     sizes: list[int] = []
     pipe = nlp.pipe
-    monkeypatch.setattr(nlp, "pipe", lambda batch: sizes.append(len(batch)) or pipe(batch))
+    monkeypatch.setattr(nlp, "pipe", lambda docs, **_: sizes.append(len(docs)) or pipe(docs))
     with (
         testclient.TestClient(serving.make_app(nlp, max_batch=5)) as client,
         ThreadPoolExecutor(20) as threads,
@@ -72,22 +72,42 @@ def test_overlapping_entities_are_served() -> None:
     assert all(0 < each["confidence"] <= 1 for each in found)
 
 
-def test_server_returns_errors_and_continues_after_failed_requests(
-    client: Any, nlp: Language, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [RuntimeError("poison"), OSError("disk")])
+def test_text_that_fails_is_the_only_one_without_an_answer(
+    client: Any, nlp: Language, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
+    """Unless the machine fails."""
     pipe = nlp.pipe
 
-    def failing(batch: list[str]) -> Any:
+    def failing(batch: list[str], **settings: Any) -> Any:
         if "poison" in batch:
-            raise RuntimeError("poison")
+            raise error
         return pipe(batch)
 
     monkeypatch.setattr(nlp, "pipe", failing)
     assert client.post("/entities", json={"text": "poison"}).status_code == 500
-    assert client.post("/batch", json=["Hanoi", "poison"]).status_code == 500
+    answer = client.post("/batch", json=["Hanoi", "poison", "Hanoi"])
+    if isinstance(error, OSError):
+        assert answer.status_code == 500
+    else:
+        first, failed, last = answer.json()
+        assert failed == {"error": "RuntimeError: poison"}
+        assert offsets(first) == offsets(last) == expected(nlp, "Hanoi") != []
     assert client.post("/entities", json={"text": "Hanoi"}).status_code == 200
-    long = client.post("/batch", json=["x", "x" * 100_001])
-    assert long.status_code == 422 and "at most 100000" in long.text and len(long.text) < 200
+
+
+def test_server_refuses_too_large_and_invalid_requests(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(client.post("/batch", json=[""] * 1000).json()) == 1000
+    for texts, limit in ((["x", "x" * 100_001], 100_000), ([""] * 1001, 1000)):
+        refused = client.post("/batch", json=texts)
+        assert refused.status_code == 422 and f"at most {limit}" in refused.text
+        assert len(refused.text) < 200
+    content = [b" " * 2**20] * 11
+    for body in (b"".join(content), iter(content)):  # which has no Content-Length
+        large = client.post("/batch", content=body)
+        assert large.status_code == 413 and "at most 10,485,760 bytes" in large.text
     assert client.post("/entities", json={}).status_code == 422
     assert client.post("/batch", json={"text": "Hanoi"}).status_code == 422
     of_emoji = r'{"text": "Hanoi \ud83d"}'  # half of it
@@ -106,16 +126,16 @@ def test_server_refuses_only_texts_that_the_tokenizer_changes(nlp: Language) -> 
         answers = [*threads.map(lambda t: client.post("/entities", json={"text": t}), texts)]
         together = client.post("/batch", json=texts)
     assert [each.status_code for each in answers] == [200] * 3 + [422] + [200] * 3
-    for refused in (answers[3], together):
-        assert refused.status_code == 422
-        (reason,) = refused.json()["detail"]
-        assert "the tokenizer changes the text" in reason["msg"]
-    assert offsets(answers[0].json()) == expected(nlp, "Hanoi")
+    for reason in (answers[3].json()["detail"][0]["msg"], together.json()[3]["error"]):
+        assert "the tokenizer changes the text" in reason
+    for found in (answers[0].json(), together.json()[-1]):
+        assert offsets(found) == expected(nlp, "Hanoi")
 
 
 def test_server_keeps_vocab_size_after_requests(
-    client: Any, nlp: Language, trained: Language
+    client: Any, nlp: Language, trained: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("spacy_crf_ner.annotate.runner.MAX_NEW_WORDS", -1)
     sizes = set()
     for i in range(20):
         text = f"Tim Qz{i} visited Hanoi with Xy{i}."
@@ -128,7 +148,7 @@ def test_server_keeps_vocab_size_after_requests(
 def test_server_returns_error_when_pipeline_drops_docs(
     client: Any, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nlp, "pipe", lambda batch: iter(()))
+    monkeypatch.setattr(nlp, "pipe", lambda batch, **_: iter(()))
     assert client.post("/entities", json={"text": "Hanoi"}).status_code == 500
 
 
