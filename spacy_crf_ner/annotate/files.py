@@ -112,10 +112,11 @@ def locate(name: str) -> Location:
             from fsspec.core import url_to_fs
 
             found, path = url_to_fs(name)
-        except (ImportError, ValueError):
+        except (ImportError, ValueError) as reason:
             raise InputError(
-                f"expected a path, or a URI such as s3://bucket/folder, got one that pyarrow "
-                f"rejects: {error}. Correct it."
+                f"{name.partition('://')[0]}://: only local files are read, and URIs that pyarrow "
+                f"or fsspec reads here, such as s3://bucket/folder. fsspec says: {reason}. "
+                "Correct the URI, or download the files."
             ) from error
         filesystem = PyFileSystem(FSSpecHandler(found))
     path = path.rstrip("/")
@@ -164,6 +165,11 @@ class Source(NamedTuple):
         """Path or URI, as messages and ids show it."""
         return self.location.name
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """What is the same for all names of the file."""
+        return self.location.filesystem.type_name, self.location.path
+
 
 class Sources(NamedTuple):
     """The files of a corpus.
@@ -176,18 +182,21 @@ class Sources(NamedTuple):
     ignored: list[str]
 
 
-def find_sources(inputs: Sequence[str | Path], output: Location) -> Sources:
+def find_sources(
+    inputs: Sequence[str | Path], output: Location, earlier: Iterable[Source] = ()
+) -> Sources:
     """Find the files of a corpus, each once, in the order of the inputs; those of a folder sorted.
 
     Args:
         inputs: Files; folders, including subfolders; globs, in which `**` is any number of folders;
             and URIs of files and folders. An existing name is not a glob.
         output: A folder that may not be in an input folder, and no input in it.
+        earlier: Files that may not be found again.
     """
     if not inputs:
         raise InputError("inputs: expected a file, a folder or a glob, got none. Add one.")
     found = Sources([], [])
-    first_names: dict[tuple[str, str], str] = {}
+    first_names = {each.place: each.name for each in earlier}
     for given in map(str, inputs):
         root, infos = _list(given, output)
         before = len(found.sources)
@@ -201,13 +210,12 @@ def find_sources(inputs: Sequence[str | Path], output: Location) -> Sources:
                     f"{source.name}: expected an input outside of the output, got one in "
                     f"{output.name}. Choose another folder for the output."
                 )
-            place = source.location.filesystem.type_name, source.location.path
-            if place in first_names:
+            if source.place in first_names:
                 raise InputError(
                     f"{source.name}: expected every file once, got it also as "
-                    f"{first_names[place]}. Leave one of them out."
+                    f"{first_names[source.place]}. Leave one of them out."
                 )
-            first_names[place] = source.name
+            first_names[source.place] = source.name
             found.sources.append(source)
         if len(found.sources) == before:
             raise InputError(

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from ..extras import require
 from ..input_error import InputError
-from .files import ENDINGS, find_sources, locate
+from .files import ENDINGS, Sources, find_sources, locate
 from .readers import STDIN, check_text_column, read_given, read_stream
 from .settings import Settings
 from .shards import Shard, cut_shards, portions
@@ -40,24 +40,27 @@ def cut_inputs(
 ) -> tuple[Iterator[Shard], list[str]]:
     """Split inputs into shards; also return the names of files that are ignored.
 
-    Raises InputError for inputs that do not exist, and for files without the column of the texts.
+    Raises InputError for inputs that do not exist, for a file that is given twice, and for files
+    without the column of the texts.
     """
     numbered = enumerate(inputs, 1)
     parts: list[Iterable[Shard]] = []
-    ignored: list[str] = []
+    all_found = Sources([], [])
     for kind, group in groupby(numbered, lambda each: kind_of(each[1])):
         if kind == FILES:
             require("annotate")
-            found = find_sources([name for _, name in group], locate(os.devnull))
+            names = [name for _, name in group]
+            found = find_sources(names, locate(os.devnull), all_found.sources)
             check_text_column(found.sources[0], settings)
-            ignored += found.ignored
+            all_found.sources.extend(found.sources)
+            all_found.ignored.extend(found.ignored)
             parts.append(cut_shards(found.sources, settings))
         else:
             items = (
                 read_stream(stdin, settings) if kind == STREAM else read_given([*group], settings)
             )
             parts.append(Shard(cut, None, size) for cut, size in portions([items], settings))
-    return chain.from_iterable(parts), ignored
+    return chain.from_iterable(parts), all_found.ignored
 
 
 def _exists(given: str) -> bool:

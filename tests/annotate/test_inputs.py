@@ -141,6 +141,37 @@ def test_find_sources_invalid_inputs_raise(folder: Path, inputs: list[str], expe
         find(*inputs)
 
 
+@pytest.mark.parametrize(
+    "inputs, expected",
+    [
+        (["file://{}/none"], "none does not exist"),
+        (["file://{}/*.txt"], "txt does not exist.*globs are only for local paths"),
+        (["file://{}/empty"], "whose names end with"),
+        (["file://{}/in/b.txt", "file://{}/in/b.txt"], "every file once"),
+        (["file://{}/in/b.txt", "{}/in/b.txt"], "every file once"),
+        (["file://{}/out/a.txt"], "outside of the output"),
+        (["http://me:secret@host/a.txt"], "^http://: only local files .*: no aiohttp. Correct"),
+    ],
+)
+def test_find_sources_invalid_uris_raise(
+    folder: Path, inputs: list[str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def url_to_fs(uri: str) -> None:
+        raise ImportError("no aiohttp")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", url_to_fs)
+    for name in ("out/a.txt", "empty/c.pdf"):
+        make(Path(name))
+    with pytest.raises(InputError, match=expected):
+        find(*(each.format(Path.cwd()) for each in inputs))
+
+
+def test_credentials_of_a_uri_are_not_shown() -> None:
+    location = locate("s3://key:secret@bucket/a/b.txt?region=eu-west-1")
+    assert location.name == "s3://bucket/a/b.txt"
+    assert "secret" not in (location / "c").name
+
+
 def test_find_sources_output_inside_input_through_link_raises(folder: Path) -> None:
     Path("link").symlink_to("in", target_is_directory=True)
     with pytest.raises(ValueError, match="link/out: expected an output outside"):

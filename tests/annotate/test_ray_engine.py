@@ -14,7 +14,6 @@ import spacy
 from pyarrow import parquet
 
 from spacy_crf_ner.annotate import Settings, WorkerError, annotate, annotate_on_ray
-from spacy_crf_ner.annotate.files import find_sources, locate
 
 ray = pytest.importorskip("ray")
 
@@ -270,29 +269,3 @@ def test_annotate_on_ray_without_ray_raises_with_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r'pip install .* "\.\[ray\]"'):
         annotate_on_ray("model", ["in"], "out")
-
-
-@pytest.mark.parametrize(
-    "inputs, expected",
-    [
-        (["file://{}/none"], "none does not exist"),
-        (["file://{}/*.txt"], "txt does not exist.*globs are only for local paths"),
-        (["file://{}/empty"], "whose names end with"),
-        (["file://{}/a.txt", "file://{}/a.txt"], "every file once"),
-        (["file://{}/a.txt", "{}/a.txt"], "every file once"),
-        (["file://{}/out/b.txt"], "outside of the output"),
-        (["far://{}/a.txt"], "that pyarrow rejects"),
-    ],
-)
-def test_find_sources_invalid_uris_raise(tmp_path, inputs, expected):
-    for name in ("a.txt", "out/b.txt", "empty/c.pdf"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    with pytest.raises(ValueError, match=expected):
-        find_sources([each.format(tmp_path) for each in inputs], locate(f"{tmp_path}/out"))
-
-
-def test_credentials_of_a_uri_are_not_shown():
-    location = locate("s3://key:secret@bucket/a/b.txt?region=eu-west-1")
-    assert location.name == "s3://bucket/a/b.txt"
-    assert "secret" not in (location / "c").name

@@ -378,6 +378,7 @@ def test_output_with_errors_exits_with_2_and_names_their_file(trained: Language)
         (["a.txt", "Hanoi", "-o", "out"], "'Hanoi' is a text, but --output is for files"),
         (["-", "-o", "out"], "'-' is the standard input, but --output is for files"),
         (["b.txt", "-o", "out"], "b.txt does not exist. Correct the name"),
+        (["a.txt", "Hanoi", "./a.txt"], "a.txt: expected every file once, got it also as a.txt"),
     ],
 )
 def test_options_that_do_not_fit_print_one_line(arguments: list[str], says: str) -> None:
