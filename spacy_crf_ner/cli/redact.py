@@ -62,7 +62,7 @@ def redact(
     sure = "on average" if level is None else f"{level:.3g} certain"
     of_label = " of a label" if guarantee["by_label"] else ""
     typer.echo(
-        f"Guarantee: the mean share of missed entities{of_label} in a document is at most "
+        f"Promise: the mean share of missed entities{of_label} in a document is at most "
         f"{1 - guarantee['level']:.3g}, {sure}, if documents are like the {guarantee['documents']} "
         f"that it was fitted to, of {guarantee['tokens']:.0f} tokens on average"
     )
