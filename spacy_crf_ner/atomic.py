@@ -112,7 +112,7 @@ def _is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:  # of another user
-        return True
+        pass
     return True
 
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -124,14 +124,12 @@ def find_encoders_once() -> None:
     bytes, takes longer than the rest of the work.
     """
     for registry in (srsly.msgpack_encoders, srsly.msgpack_decoders):
-        _search_once(registry)
+        found = cache(registry.get_all)
+        registry.get_all = found
+        registry.register = partial(_register, found, registry.register)
 
 
-def _search_once(registry: Any) -> None:
-    found, register = cache(registry.get_all), registry.register
-
-    def register_and_forget(name: str, *, func: Any = None) -> Any:
-        found.cache_clear()
-        return register(name, func=func)
-
-    registry.get_all, registry.register = found, register_and_forget
+def _register(found: Any, register: Any, name: str, *, func: Any = None) -> Any:
+    """Register an encoder; those that were found are searched again."""
+    found.cache_clear()
+    return register(name, func=func)

@@ -20,10 +20,7 @@ BATCH_SIZE = 512  # docs in a batch of nlp.pipe, as `accelerate` sets it
 # Blocks of a config that only training reads. Their functions may need torch.
 TRAINING = ("corpora", "training", "pretraining", "initialize")
 # The parts of a network that run in ONNX Runtime, by their architectures.
-KINDS = {
-    "spacy-crf-ner.CharWordEmbed.v1": "words",
-    "spacy-crf-ner.Transformer.v1": "transformer",
-}
+KINDS = {"spacy-crf-ner.CharWordEmbed.v1": "words", "spacy-crf-ner.Transformer.v1": "transformer"}
 TORCH_PACKAGES = {"torch", "transformers", "spacy-transformers", "spacy-crf-ner"}
 
 Block = dict[str, Any]

@@ -1,7 +1,7 @@
 """Serve a pipeline over HTTP: texts that arrive together are predicted in one batch."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from spacy.language import Language
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import __version__
 from .annotate.chunking import MAX_CHARACTERS
@@ -27,8 +28,6 @@ MAX_BYTES = 10 * 2**20
 PACKAGES = "spacy-crf-ner", "spacy", "torch", "onnxruntime"
 
 Content = Annotated[str, Field(max_length=MAX_CHARACTERS)]
-Message = MutableMapping[str, Any]  # of ASGI
-Receive = Callable[[], Awaitable[Message]]
 
 
 class Text(BaseModel):
@@ -111,10 +110,10 @@ def make_app(nlp: Language, max_batch: int = MAX_BATCH) -> FastAPI:
 class _LimitedBody:
     """Refuse a request whose body is too large, before it is in memory."""
 
-    def __init__(self, app: Callable[[Message, Receive, Any], Awaitable[None]]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Message, receive: Receive, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = 0
 
         async def limited() -> Message:

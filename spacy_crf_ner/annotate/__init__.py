@@ -6,10 +6,7 @@ from .ray_engine import annotate_on_ray
 from .run import Progress, Summary, WorkerError
 from .settings import Settings
 
-ENGINES = ("local", "ray")
-
 __all__ = [
-    "ENGINES",
     "Progress",
     "Settings",
     "Summary",

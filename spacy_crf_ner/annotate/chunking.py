@@ -64,10 +64,7 @@ def merge_entities(
     """Merge the entities of the chunks of a text; offsets refer to the text.
 
     An entity is kept from the chunk that its first character belongs to, unless it overlaps with an
-    earlier one.
-
-    Args:
-        overlapping: Keep overlapping entities too.
+    earlier one, and overlapping ones are not kept.
     """
     merged: list[FoundEntity] = []
     for chunk, entities in chunks:

@@ -76,8 +76,10 @@ def annotate(
 
     Finished shards are kept.
     """
-    run = Run(inputs, output, settings, resume, restart, on_progress)
-    return run.annotate(model, processes(workers, gpu_ids, run.found.sources, settings))
+    run = Run(inputs, output, settings, resume, restart)
+    return run.annotate(
+        model, processes(workers, gpu_ids, run.found.sources, settings), on_progress
+    )
 
 
 def processes(

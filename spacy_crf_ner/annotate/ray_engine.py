@@ -57,10 +57,10 @@ def annotate_on_ray(
         WorkerError: If a worker fails and Ray cannot repeat its work.
     """
     require("ray")
-    run = Run(inputs, output, settings, resume, restart, on_progress)
+    run = Run(inputs, output, settings, resume, restart)
     with _connected(address):
         engine = _actors(workers or _capacity("GPU" if gpus else "CPU"), gpus)
-        return run.annotate(model, engine)
+        return run.annotate(model, engine, on_progress)
 
 
 class _Worker:

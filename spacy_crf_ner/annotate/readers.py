@@ -23,7 +23,7 @@ from ..data.lines import split_lines
 from ..docbin import META, without_annotation
 from ..input_error import InputError
 from .files import BUFFER, Source, StorageError, find_sources, locate
-from .settings import Settings
+from .settings import ENTITIES, Settings
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
@@ -111,24 +111,16 @@ def _records(
     return records, lambda line: min(file.tell(), size)
 
 
-def read_stream(file: BinaryIO, settings: Settings) -> Iterator[Item]:
-    """Read one document per line of an open file, the standard input."""
-    start = _start(file, len(BOM_UTF8) + 1)
+def read_stream(stream: Any, settings: Settings) -> Iterator[Item]:
+    """Read one document per line of an open binary file, the standard input."""
+    file = stream if hasattr(stream, "peek") else BufferedReader(stream)
+    start = file.peek(len(BOM_UTF8) + 1)
     if start.startswith(UTF16_MARKS):
         raise InputError(f"{STDIN}: expected UTF-8, got UTF-16. Convert it, as iconv does.")
     if start == BOM_UTF8:  # and no more
         return
     for line, row, reason in _read_lines(file, "txt", STDIN, settings.text_column):
         yield _completed(Item(line, row, reason, 0, STDIN), "txt", settings)
-
-
-def _start(file: Any, size: int) -> bytes:
-    """Return the first bytes of a stream, which are read again later."""
-    if hasattr(file, "peek"):
-        return bytes(file.peek(size)[:size])
-    start = file.read(size)
-    file.seek(0)
-    return bytes(start)
 
 
 def read_given(texts: Iterable[tuple[int, str]], settings: Settings) -> Iterator[Item]:
@@ -147,12 +139,8 @@ def read_texts(
 ) -> Iterator[tuple[Any, Any]]:
     """Read the texts of files, each with its id, a string or an integer; or raise InputError.
 
-    Those of .spacy files are Docs, as bytes.
-
-    Args:
-        output: Where the result is written; no input may be in it.
-        quote: Whether errors may quote what was read.
-        max_length: Maximum length of a text, in characters.
+    Those of .spacy files are Docs, as bytes. No input may be in the output. With `quote`, errors
+    may quote what was read.
     """
     sources = find_sources(inputs, locate(output)).sources
     check_text_column(sources[0], settings)
@@ -304,20 +292,25 @@ def _read_table(file: IO[bytes], delimiter: str) -> Iterator[Read]:
         yield begin, dict(zip(columns, cells)) if cells and not reason else None, reason
 
 
-def schema_of(source: Source) -> "Schema | None":
-    """Read the schema of a .parquet file; return None for other and damaged files."""
-    from pyarrow import ArrowException
+def schema_of(source: Source, id_column: str) -> "Schema | None":
+    """Read the types of a .parquet file, with an id column; None for other and damaged files."""
+    import pyarrow
     from pyarrow.parquet import read_schema
 
     if source.kind != "parquet":
         return None
     try:
         with source.location.open() as file:
-            return read_schema(file)
+            schema = read_schema(file)
     except StorageError:
         raise
-    except (OSError, ArrowException):
+    except (OSError, pyarrow.ArrowException):
         return None
+    if ENTITIES in schema.names:  # all rows are refused
+        schema = schema.remove(schema.get_field_index(ENTITIES))
+    if id_column in schema.names:
+        return schema
+    return schema.append(pyarrow.field(id_column, pyarrow.string()))
 
 
 def _read_parquet(table: "ParquetFile") -> Iterator[Read]:

@@ -27,15 +27,7 @@ from .writers import json_line
 
 Summary = dict[str, Any]
 # Packages whose versions may change predictions. An exported pipeline runs without torch.
-PACKAGES = (
-    "spacy-crf-ner",
-    "spacy",
-    "thinc",
-    "torch",
-    "transformers",
-    "onnxruntime",
-    "tokenizers",
-)
+PACKAGES = ("spacy-crf-ner", "spacy", "thinc", "torch", "transformers", "onnxruntime", "tokenizers")
 USED_DTYPE = "used_dtype"  # in a fingerprint: the dtype, with "auto" resolved
 # pyarrow, Spark and Ray ignore names that begin with "_".
 STATE = "_progress"
@@ -60,6 +52,10 @@ class Progress(NamedTuple):
 
 
 OnProgress = Callable[[Progress], None]
+# Loads the model for a dtype and a GPU; returns the dtype, with "auto" resolved.
+Load = Callable[[str | None, int], str | None]
+# Returns the content of a file, or None, for a shard, a GPU and settings; and counts.
+Work = Callable[[Shard, int, Settings], tuple[bytes | None, ShardReport]]
 
 
 class Engine(NamedTuple):
@@ -68,17 +64,6 @@ class Engine(NamedTuple):
     size: int
     # Yields `work(item, gpu_id)` when it is done, in any order; takes few items in advance.
     map: Callable[[Callable[[Any, int], Any], Iterable[Any]], Iterator[Any]]
-
-
-class Job(NamedTuple):
-    """What workers do with the shards of a corpus."""
-
-    # Loads the model for a dtype and a GPU; returns the dtype, with "auto" resolved.
-    load: Callable[[str | None, int], str | None]
-    # Returns the content of a file, or None, for a shard, a GPU and settings; and counts.
-    work: Callable[[Shard, int, Settings], tuple[bytes | None, ShardReport]]
-    ending: str  # of the name of the file
-    fingerprint: dict[str, Any]  # everything that the shards depend on
 
 
 def make_fingerprint(model: str, sources: list[Source], settings: Settings) -> dict[str, Any]:
@@ -102,26 +87,17 @@ def make_fingerprint(model: str, sources: list[Source], settings: Settings) -> d
     }
 
 
-def _write_shard(
-    work: Callable[[Shard, int, Settings], tuple[bytes | None, ShardReport]],
-    ending: str,
-    settings: Settings,
-    output: Location,
-    shard: Shard,
-    gpu_id: int,
+def write_shard(
+    work: Work, ending: str, settings: Settings, output: Location, shard: Shard, gpu_id: int
 ) -> ShardReport:
+    """Write the file of a shard, and then the report, which marks it as finished."""
     content, report = work(shard, gpu_id, settings)
     if content is not None:
         (output / f"{shard.name}{ending}").write([content])
-    write_report(output, report)
-    return report
-
-
-def write_report(output: Location, report: ShardReport) -> None:
-    """Mark a shard as finished. Its file must already be written."""
     # An id may have any type of Parquet.
-    content = json.dumps(report._asdict(), default=str).encode()
-    (output / STATE / f"{report.name}.json").write([content])
+    stored = json.dumps(report._asdict(), default=str).encode()
+    (output / STATE / f"{report.name}.json").write([stored])
+    return report
 
 
 class Run:
@@ -139,7 +115,6 @@ class Run:
         settings: Settings,
         resume: bool,
         restart: bool,
-        on_progress: OnProgress,
     ) -> None:
         require("annotate")
         check_settings(settings)
@@ -150,39 +125,45 @@ class Run:
         self.found = find_sources(inputs, self.output)
         check_text_column(self.found.sources[0], settings)
         self.settings, self.resume, self.restart = settings, resume, restart
-        self.on_progress = on_progress
         self.finished: dict[str, bool] = {}
         self.totals: Counter[str] = Counter()
 
-    def annotate(self, model: str, engine: AbstractContextManager[Engine]) -> Summary:
+    def annotate(
+        self, model: str, engine: AbstractContextManager[Engine], on_progress: OnProgress
+    ) -> Summary:
         """Annotate the corpus, see `execute`."""
         sources, settings = self.found.sources, self.settings
-        job = Job(
-            partial(load_model, model=model),
-            partial(annotate_shard, model=model),
-            f".{settings.format}",
+        return self.execute(
+            cut_shards(sources, settings),
             make_fingerprint(model, sources, settings),
+            engine,
+            on_progress,
+            load=partial(load_model, model=model),
+            work=partial(annotate_shard, model=model),
+            ending=f".{settings.format}",
         )
-        return self.execute(cut_shards(sources, settings), job, engine)
 
     def execute(
         self,
         shards: Iterable[Shard],
-        job: Job,
+        fingerprint: dict[str, Any],
         engine: AbstractContextManager[Engine],
+        on_progress: OnProgress,
+        *,
+        load: Load,
+        work: Work,
+        ending: str,
         summarize: Callable[[Summary], Summary] = dict,
     ) -> Summary:
         """Write the shards that are not finished, and return the content of summary.json.
 
-        Args:
-            shards: All shards of the corpus, without names.
-            engine: A context of workers; after it, none of them writes.
-            summarize: Changes the content of summary.json.
+        The shards have no names yet, and depend only on what the fingerprint has. After the context
+        of the engine, no worker writes.
         """
         began = monotonic()
         total = sum(source.size for source in self.found.sources)
         with self.opened(), engine as workers, self._failures():
-            fingerprint = self.begin(job.fingerprint)
+            fingerprint = self.begin(fingerprint)
             resumed = self.totals.copy()
 
             def progress() -> Progress:
@@ -193,14 +174,14 @@ class Run:
             left = (shard for shard in named if shard.name not in self.finished)
             if (first := next(left, None)) is not None:
                 dtype = fingerprint.get(USED_DTYPE, self.settings.dtype)
-                dtype = next(workers.map(job.load, [dtype] * workers.size))
+                dtype = next(workers.map(load, [dtype] * workers.size))
                 self._write(self.state / FINGERPRINT, {**fingerprint, USED_DTYPE: dtype})
-                self.on_progress(progress())
+                on_progress(progress())
                 settings = self.settings._replace(dtype=dtype)
-                work = partial(_write_shard, job.work, job.ending, settings, self.output)
-                for report in workers.map(work, chain([first], left)):
+                write = partial(write_shard, work, ending, settings, self.output)
+                for report in workers.map(write, chain([first], left)):
                     self.add(report)
-                    self.on_progress(progress())
+                    on_progress(progress())
             summary = summarize(self._summary(progress(), resumed["shards"]))
             self.finish(summary)
         return summary

@@ -18,7 +18,7 @@ from ..pipeline.given_text import CHANGED, changes_text
 from ..pipeline.lookup import recognizer, upstream_only
 from .chunking import NO_SPACES, Chunk, chunk_text, merge_entities
 from .entities import Alternatives, Groups, group_entities, join_groups, overlapping_keys
-from .settings import Settings, check_sizes
+from .settings import Settings, check_settings
 
 # Maximum numbers of characters and of documents in a batch.
 BATCH_CHARACTERS = 50_000
@@ -74,12 +74,10 @@ def annotate_texts(
     docs: bool = False,
     component: str | None = None,
 ) -> list[AnnotatedText]:
-    """Find the entities of strings, and Docs as bytes.
+    """Find the entities of strings, and Docs as bytes; with `docs`, also make a Doc of each.
 
-    Args:
-        docs: Also make a Doc of each.
-        component: Also compute "alternatives" of entities, what else their spans could be, which
-            are None for those that this component has not predicted.
+    With a component, entities have "alternatives": what else their spans could be, or None for
+    entities that it has not predicted.
     """
     documents, keys = [AnnotatedText(text) for text in texts], overlapping_keys(nlp)
 
@@ -126,7 +124,7 @@ def process(
 
     A document for which it fails gets the error, and no results; an error of the machine is raised.
     """
-    check_sizes(settings)
+    check_settings(settings)
     with errors_raised(nlp):
         split = [_split(document, nlp.vocab, settings.max_characters) for document in documents]
         pieces = [*chain.from_iterable(split)]
@@ -242,7 +240,6 @@ def failure(error: Exception) -> Failure:
 
 
 def _merge(document: AnnotatedText, pieces: list[_Found], vocab: Vocab, docs: bool) -> None:
-    """Merge the annotation of the pieces of a document."""
     found = {
         key: merge_entities([(each.chunk, each.entities[key]) for each in pieces], key is not None)
         for key in pieces[0].entities

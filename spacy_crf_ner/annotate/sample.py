@@ -18,13 +18,7 @@ from .settings import Settings
 def read_sample(
     nlp: Language, name: str, inputs: Sequence[str], settings: Settings, size: int
 ) -> Iterator[Doc]:
-    """Read random documents; the components before one process them batch by batch.
-
-    Args:
-        name: The component.
-        inputs: Files and folders, in the formats of `predict`. All of them are read.
-        size: The number of documents, or fewer if there are fewer.
-    """
+    """Read random documents, all if there are fewer; components before one process them."""
     require("annotate")
     found: list[tuple[Any, Any]] = []
     rng = random.Random(0)

@@ -7,7 +7,6 @@ from .chunking import MAX_CHARACTERS
 
 FORMATS = ("jsonl", "parquet", "spacy")
 ENTITIES = "entities"  # the new column
-LEAST = {"shard_size": 1, "batch_size": 0, "max_characters": 1}
 
 
 class Settings(NamedTuple):
@@ -50,11 +49,6 @@ def check_settings(settings: Settings) -> None:
             f"text_column, id_column: expected two names other than {ENTITIES!r}, which is added, "
             f"got {columns[0]!r} and {columns[1]!r}. Choose other columns."
         )
-    check_sizes(settings)
-
-
-def check_sizes(settings: Settings) -> None:
-    """Raise InputError for sizes that are too small."""
-    for name, least in LEAST.items():
+    for name, least in {"shard_size": 1, "batch_size": 0, "max_characters": 1}.items():
         if (value := getattr(settings, name)) < least:
             raise InputError(f"{name}: expected {least} or more, got {value}. Use a larger one.")

@@ -76,7 +76,7 @@ def cut_shards(
     keys = ((i if source.kind in ALONE else -1, source) for i, source in enumerate(sources))
     for _, group in groupby(keys, lambda each: (each[0], each[1].kind)):
         files = [source for _, source in group]
-        schema = _schema_with_id(files[0], settings.id_column) if typed else None
+        schema = schema_of(files[0], settings.id_column) if typed else None
         for items, size in portions((reader(source, settings) for source in files), settings):
             rows = [item.row for item in items if item.row is not None]
             if typed and schema is None and rows:
@@ -91,8 +91,8 @@ def load_model(dtype: str | None, gpu_id: int, *, model: str) -> str | None:
 
 def resolved_dtype(nlp: Language) -> str | None:
     """Return what "auto" is for a pipeline, or for its transformer; None without "auto"."""
-    nodes = [node for _, pipe in nlp.pipeline for node in model_layers(pipe)]
-    shims: list[Any] = [shim for node in nodes for shim in node.shims]
+    nodes = (node for _, pipe in nlp.pipeline for node in model_layers(pipe))
+    shims: Iterator[Any] = (shim for node in nodes for shim in node.shims)
     auto = [shim for shim in shims if getattr(shim, "dtype", None) == "auto"]
     largest = max(auto, key=lambda shim: bool(shim.is_large), default=None)
     return None if largest is None else largest.resolved_dtype
@@ -144,18 +144,6 @@ def annotate_shard(
     words = sum(each.words for each in written)
     entities = sum(len(each.entities) for each in written)
     return content, shard.report(words, entities)
-
-
-def _schema_with_id(source: Source, id_column: str) -> "Schema | None":
-    """Read the types of a .parquet file, and add a missing id column; None for other files."""
-    schema = schema_of(source)
-    if schema is not None and ENTITIES in schema.names:  # all rows are refused
-        schema = schema.remove(schema.get_field_index(ENTITIES))
-    if schema is None or id_column in schema.names:
-        return schema
-    import pyarrow
-
-    return schema.append(pyarrow.field(id_column, pyarrow.string()))
 
 
 def portions(

@@ -151,7 +151,6 @@ def json_line(row: Row) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value that JSON lacks."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -38,8 +38,7 @@ def distill(
         ),
     ] = None,
     weight: Annotated[
-        float,
-        typer.Option(help="Weight of the teachers, 0 to 1; gold entities have the rest."),
+        float, typer.Option(help="Weight of the teachers, 0 to 1; gold entities have the rest.")
     ] = 0.5,
     temperature: Annotated[
         float, typer.Option(help="Divides all scores: over 1, improbable entities count more.")

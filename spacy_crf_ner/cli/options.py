@@ -104,13 +104,8 @@ def resumable(resume: bool, restart: bool) -> Iterator[None]:
 
 
 def gpu_numbers(text: str) -> list[int]:
-    """Read the GPUs of --gpu-id; none for the CPU."""
-    return [gpu for gpu in numbers("--gpu-id", text) if gpu >= 0]
-
-
-def numbers(option: str, text: str) -> list[int]:
-    """Read the numbers of an option, such as 0,1,2."""
+    """Read the GPUs of --gpu-id, such as 0,1,2; none for the CPU."""
     try:
-        return [int(number) for number in text.split(",")]
+        return [gpu for gpu in map(int, text.split(",")) if gpu >= 0]
     except ValueError as error:
-        raise InputError(f"{option}: expected numbers such as 0,1,2, got {text!r}.") from error
+        raise InputError(f"--gpu-id: expected numbers such as 0,1,2, got {text!r}.") from error

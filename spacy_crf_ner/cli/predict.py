@@ -50,15 +50,14 @@ def predict(
         typer.Option(min=0, max=1, help="Lowest confidence of entities that nobody has to check."),
     ] = 0.9,
     alternatives: Annotated[
-        bool,
-        typer.Option("--alternatives", help="Show what else entities could be. Takes longer."),
+        bool, typer.Option("--alternatives", help="Show what else entities could be. Takes longer.")
     ] = False,
     text_column: options.TextField = "text",
     id_column: options.IDField = "id",
     doc_per_file: options.DocPerFile = False,
     batch_size: Annotated[
-        str, typer.Option(help="Documents per batch; auto: depends on their length.")
-    ] = "auto",
+        int, typer.Option(min=0, help="Documents per batch; 0: depends on their length.")
+    ] = 0,
     gpu_id: options.GpuIds = "-1",
     dtype: options.Dtype = None,
     output: Annotated[
@@ -112,6 +111,7 @@ def predict(
       spacy-crf-ner predict model s3://mine/news/ -o s3://mine/out --engine ray
     """
     leave_out_torch_if_exported(model, dtype)
+    from ..annotate.inputs import FILES, kind_of
     from ..annotate.settings import Settings
 
     _check_options(context, output)
@@ -122,7 +122,7 @@ def predict(
         doc_per_file=doc_per_file,
         keep_text=not no_text,
         shard_size=PRINTED_TOGETHER if output is None else shard_size,
-        batch_size=_batch_size(batch_size),
+        batch_size=batch_size,
         dtype=dtype,
     )
     gpu_ids = options.gpu_numbers(gpu_id)
@@ -132,7 +132,10 @@ def predict(
         gpu = gpu_ids[0] if gpu_ids else -1
         failed = print_predictions(model, inputs, settings, gpu, as_json, accept, alternatives)
     else:
-        _check_files(inputs)
+        for given in inputs:
+            if (kind := kind_of(given)) != FILES:
+                got = f"{given[:60]!r} is {kind}"
+                raise InputError(f"{got}, but --output is for files. Leave out one.")
         again = {"workers": workers, "resume": resume, "restart": restart}
         with options.resumable(resume, restart), annotation_progress("Predicting") as on_progress:
             run = _engine(engine, gpu_ids, ray_address)
@@ -157,37 +160,20 @@ def _check_options(context: typer.Context, output: str | None) -> None:
             raise InputError(f"{option} is for what is printed. Leave out that, or --output.")
 
 
-def _check_files(inputs: list[str]) -> None:
-    """Raise InputError for an input that is no file."""
-    from ..annotate.inputs import FILES, kind_of
-
-    for given in inputs:
-        if (kind := kind_of(given)) != FILES:
-            raise InputError(f"{given[:60]!r} is {kind}, but --output is for files. Leave out one.")
-
-
-def _batch_size(text: str) -> int:
-    """Read a batch size, 0 for "auto"."""
-    sizes = [0] if text == "auto" else options.numbers("--batch-size", text)
-    if len(sizes) > 1:
-        raise InputError(f"--batch-size: expected one number, or auto, got {text!r}.")
-    return sizes[0]
-
-
 def _engine(engine: str, gpu_ids: list[int], ray_address: str | None) -> Callable[..., "Summary"]:
-    """Return the function that writes shards."""
-    from .. import annotate
+    from ..annotate import annotate, annotate_on_ray
 
-    if engine not in annotate.ENGINES:
-        expected = ", ".join(annotate.ENGINES)
+    engines = {
+        "local": partial(annotate, gpu_ids=gpu_ids),
+        "ray": partial(annotate_on_ray, address=ray_address, gpus=bool(gpu_ids)),
+    }
+    if engine not in engines:
+        expected = ", ".join(engines)
         raise InputError(f"--engine: expected one of {expected}, got {engine!r}. Choose one.")
-    if engine == "ray":
-        return partial(annotate.annotate_on_ray, address=ray_address, gpus=bool(gpu_ids))
-    return partial(annotate.annotate, gpu_ids=gpu_ids)
+    return engines[engine]
 
 
 def _print_summary(summary: "Summary", as_json: bool) -> None:
-    """Print what a run has written, as sentences or as JSON."""
     import srsly
 
     if as_json:

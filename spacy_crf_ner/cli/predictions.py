@@ -37,17 +37,7 @@ def print_predictions(
 ) -> int:
     """Print the entities of inputs, a shard at a time.
 
-    Args:
-        model: A pipeline.
-        inputs: See `cut_inputs`.
-        settings: How documents are read and annotated.
-        gpu_id: A GPU, or -1 for the CPU.
-        as_json: Print JSON lines, also on a terminal.
-        accept: The lowest confidence of an entity that the table accepts.
-        alternatives: Also print what else the entities could be.
-
-    Returns:
-        The number of documents that are left out, and named on stderr.
+    Returns the number of documents that are left out, and named on stderr.
     """
     from ..annotate.entities import component_with_alternatives
     from ..annotate.inputs import cut_inputs
@@ -61,15 +51,15 @@ def print_predictions(
     shards, ignored = cut_inputs(inputs, settings, typer.get_binary_stream("stdin"))
     nlp = load(model, gpu_id, settings.dtype)
     component = component_with_alternatives(nlp) if alternatives else None
-    documents = failed = 0
+    total = failed = 0
 
     def annotated() -> Iterator[dict[str, Any]]:
-        nonlocal documents, failed
+        nonlocal total, failed
         for shard in shards:
             for _, row, _ in annotate_rows(nlp, shard, settings, component=component):
                 yield row
             report = shard.report()
-            documents, failed = documents + report.documents, failed + len(report.errors)
+            total, failed = total + report.documents, failed + len(report.errors)
             for item in shard.items:
                 if item.reason:
                     typer.echo(printable(f"{item.place}: {item.reason}"), err=True)
@@ -79,13 +69,15 @@ def print_predictions(
             line = C1.sub(lambda each: f"\\u{ord(each[0]):04x}", json_line(row).decode())
             typer.echo(line, nl=False)
     else:
-        _print_tables(((row[settings.text_column], row["entities"]) for row in annotated()), accept)
+        # Texts cannot control the terminal.
+        documents = ((printable(row[settings.text_column]), row["entities"]) for row in annotated())
+        _print_tables(documents, accept)
     for line in calibrations(nlp):
         note(line)
     if ignored:
         note(f"Files of other kinds, not read: {len(ignored):,}, such as {ignored[0]}")
     if failed:
-        typer.echo(f"Left out: {failed:,} of {documents:,} documents, see above.", err=True)
+        typer.echo(f"Left out: {failed:,} of {total:,} documents, see above.", err=True)
     return failed
 
 
@@ -94,9 +86,7 @@ def _print_tables(documents: Iterator[Document], accept: float) -> None:
     console = table_console()
     entities = accepted = 0
     while some := [*islice(documents, PRINTED_TOGETHER)]:
-        # Texts cannot control the terminal.
-        shown = [(printable(text), found) for text, found in some]
-        print_table(_entity_table(shown, accept, console))
+        print_table(_entity_table(some, accept, console))
         confidences = [each["confidence"] for _, found in some for each in found]
         entities += len(confidences)
         accepted += sum(_is_accepted(p, accept) for p in confidences)
@@ -104,7 +94,6 @@ def _print_tables(documents: Iterator[Document], accept: float) -> None:
 
 
 def _entity_table(documents: Iterable[Document], accept: float, console: Console) -> Table:
-    """Make a table of documents, with the entities beside the lines of each text."""
     table = Table(
         Column("Text", no_wrap=True),
         "Entity",

@@ -31,21 +31,30 @@ class FoldTeachers:
     to the output for the same docs and configs is kept. `files` has the .spacy file of each fold,
     and `pipelines` the folders of its teachers.
 
-    Raises InputError for fewer different texts than folds, a frozen component, and a teacher whose
-    config cannot be trained.
+    Raises InputError for fewer different texts than folds, a frozen component, a teacher whose
+    config cannot be trained, and one that reads other gold entities than the student.
     """
 
     def __init__(
-        self, teachers: Sequence[LoadedTeacher], gold: Sequence[str], folds: int, output: Path
+        self,
+        teachers: Sequence[LoadedTeacher],
+        student: CRFEntityRecognizer,
+        gold: Path,
+        folds: int,
+        output: Path,
     ) -> None:
         self.teachers = teachers
-        self.docs = [
-            doc for file in gold for doc in read_docbin(Path(file), teachers[0].nlp.vocab)[1]
-        ]
+        self.docs = [*read_docbin(gold, teachers[0].nlp.vocab)[1]]
         of_text = dict(zip(texts := [d.text for d in self.docs if len(d)], divide(texts, folds)))
         self.fold_of = [of_text.get(doc.text, 0) for doc in self.docs]
         self.configs = [teacher.nlp.config.copy() for teacher in teachers]
         for teacher, config in zip(teachers, self.configs):
+            if teacher.pipe.entities_key != student.entities_key:
+                raise InputError(
+                    f"folds: expected teachers with the spans_key {student.entities_key!r} of the "
+                    f"student, got one with {teacher.pipe.entities_key!r}, which would be trained "
+                    "on other spans. Change the spans_key of the student."
+                )
             check_trainable(teacher.pipe.model)
             check_not_frozen(teacher.nlp, teacher.pipe.name)
             with_corpora(config, output)
@@ -93,16 +102,6 @@ class FoldTeachers:
                     _fit(nlp, teacher.pipe.name, [self.docs[i] for i in held_out])
                     with atomic_write(Path(path)) as unfinished:
                         nlp.to_disk(unfinished)
-
-    def check_key(self, student: CRFEntityRecognizer) -> None:
-        """Raise InputError if gold entities of the student are not where a teacher reads them."""
-        for teacher in self.teachers:
-            if teacher.pipe.entities_key != student.entities_key:
-                raise InputError(
-                    f"folds: expected teachers with the spans_key {student.entities_key!r} of the "
-                    f"student, got one with {teacher.pipe.entities_key!r}, which would be trained "
-                    "on other spans. Change the spans_key of the student."
-                )
 
 
 def _fit(nlp: Language, name: str, held_out: Sequence[Doc]) -> None:

@@ -6,20 +6,20 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import srsly
 from spacy.cli.train import train
 from spacy.language import Language
-from thinc.api import Config
 
 from ..annotate import Settings
-from ..annotate.files import Source, find_sources
+from ..annotate.files import Source
 from ..annotate.multiprocess import processes
 from ..annotate.readers import check_text_column, read
-from ..annotate.run import STATE, Job, OnProgress, Run, Summary, make_fingerprint
+from ..annotate.run import STATE, OnProgress, Run, Summary, make_fingerprint
 from ..annotate.shards import Shard, cut_shards
 from ..atomic import atomic_write, check_folder_name
-from ..docbin import SUFFIX, read_docbin
+from ..docbin import SUFFIX, find_docbins, read_docbin
 from ..input_error import InputError
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer
@@ -27,10 +27,9 @@ from ..pipeline.seen_texts import SEEN_TEXTS
 from ..training.distill_corpus import check_numbers
 from ..training.teacher_shard import SUFFIX as SHARD_SUFFIX
 from ..training.teacher_shard import as_example
-from .agreement import write_held_out
 from .folds import FoldTeachers
 from .shards import LoadedTeacher, forget_teachers, load_in_worker, teach_shard
-from .student import check_teachers, load_student, student_config
+from .student import check_teachers, load_student, student_config, write_held_out
 
 # The reader has several shards in memory, and a longer text is cut into several docs.
 DEFAULTS = Settings(format="spacy", shard_size=500, max_characters=10_000, dtype="fp32")
@@ -116,31 +115,45 @@ def distill(
     check_teachers(nlp, kinds, teachers)
     for path in filter(None, (gold, dev)):
         _check_gold(nlp, path, kinds[0].labels)
-    texts = inputs if gold is None else [gold, *inputs]
-    again = out / "teachers", settings, resume, restart, lambda progress: None
-    run = Run(texts, *again)
-    golds = _gold_sources(run, gold)
-    of_folds: list[list[str]] = []
+    golds = [] if gold is None else find_docbins(gold)
+    again = out / "teachers", settings, resume, restart
+    run = Run([*golds, *inputs], *again)
+    for source in run.found.sources[len(golds) :][:1]:
+        check_text_column(source, settings)
+    teachers_of: dict[str, list[str]] = {}
     gpu_id = [*gpu_ids, -1][0]
-    if folds:
-        made = FoldTeachers(loaded, [each.name for each in golds], folds, out / "folds")
-        made.check_key(recognizer(nlp))
+    if gold is not None and folds:
+        made = FoldTeachers(loaded, recognizer(nlp), gold, folds, out / "folds")
         _train_folds(made, run, gpu_id, on_fold)
-        run = Run([*made.files, *inputs], *again)
-        golds, of_folds = run.found.sources[:folds], made.pipelines
+        golds, run = made.files, Run([*made.files, *inputs], *again)
+        teachers_of = dict(zip((each.name for each in run.found.sources), made.pipelines))
         del made
     for teacher in loaded:
         teacher.pipe.seen_texts.store()
     seen = [teacher.pipe.cfg["seen"] for teacher in loaded]  # as they save it
     del loaded
     forget_teachers()  # they may have changed since an earlier run in this process
-    job = _job(run, teachers, golds, of_folds, component, nlp.config.to_str())
     sources = run.found.sources
-    shards = _cut(golds, sources[len(golds) :], bool(folds), settings)
+    models = [*teachers, *chain.from_iterable(teachers_of.values())]
+    fingerprint = _fingerprint(models, nlp, sources, settings)
+    work = partial(
+        teach_shard,
+        teachers=teachers,
+        teachers_of=teachers_of,
+        component=component,
+        student=nlp.config.to_str(),
+    )
     with progress as on_progress:
-        run.on_progress = on_progress
-        engine = processes(workers, gpu_ids, sources, settings)
-        summary = run.execute(shards, job, engine, _summary)
+        summary = run.execute(
+            _cut(sources[: len(golds)], sources[len(golds) :], bool(folds), settings),
+            {**fingerprint, "gold": len(golds), "component": component},
+            processes(workers, gpu_ids, sources, settings),
+            on_progress,
+            load=partial(load_in_worker, teachers=teachers, component=component),
+            work=work,
+            ending=SHARD_SUFFIX,
+            summarize=_summary,
+        )
     forget_teachers()
     if not summary["out"]:
         raise InputError(
@@ -167,21 +180,6 @@ def distill(
     return {**summary, "output": str(out), "model": str(out / "model-best")}
 
 
-def _gold_sources(run: Run, gold: Path | None) -> list[Source]:
-    """Return the files of the gold corpus, which are the first ones; check the others."""
-    sources = run.found.sources
-    golds = [] if gold is None else sources[: len(find_sources([gold], run.output).sources)]
-    for source in golds:
-        if source.kind != "spacy":
-            raise InputError(
-                f"{source.name}: expected a .spacy file of gold docs, got another file. "
-                "Convert it with spacy-crf-ner convert."
-            )
-    for source in sources[len(golds) :][:1]:
-        check_text_column(source, run.settings)
-    return golds
-
-
 def _train_folds(
     of_folds: FoldTeachers, run: Run, gpu_id: int, on_fold: Callable[[int], None]
 ) -> None:
@@ -205,41 +203,14 @@ def _train_folds(
         of_folds.train(gpu_id, on_fold)
 
 
-def _job(
-    run: Run,
-    teachers: Sequence[str],
-    golds: Sequence[Source],
-    of_folds: Sequence[Sequence[str]],
-    component: str | None,
-    student: str,
-) -> Job:
-    """Describe what workers do.
-
-    Args:
-        golds: The files with gold entities, which are kept.
-        of_folds: If not empty, the teachers of each of these files, instead of `teachers`.
-        student: The config of the student, whose tokens the teachers are given.
-    """
-    nlp = Config().from_str(student)["nlp"]
-    sources, settings = run.found.sources, run.settings
-    names = [*teachers, *chain.from_iterable(of_folds)]
-    prints = [make_fingerprint(each, sources, settings) for each in names]
-    fingerprint = {
-        **prints[0],
-        "model": [each["model"] for each in prints],
-        "gold": len(golds),
-        "component": component,
-        "tokenizer": {name: nlp[name] for name in ("lang", "tokenizer", "vectors")},
-    }
-    load = partial(load_in_worker, teachers=teachers, component=component)
-    work = partial(
-        teach_shard,
-        teachers=teachers,
-        teachers_of=dict(zip((source.name for source in golds), of_folds)),
-        component=component,
-        student=student,
-    )
-    return Job(load, work, SHARD_SUFFIX, fingerprint)
+def _fingerprint(
+    models: Sequence[str], student: Language, sources: list[Source], settings: Settings
+) -> dict[str, Any]:
+    """Describe what the scores depend on: the teachers, the texts, and the student's tokens."""
+    prints = [make_fingerprint(each, sources, settings) for each in models]
+    language = student.config.interpolate()["nlp"]
+    tokenizer = {name: language[name] for name in ("lang", "tokenizer", "vectors")}
+    return {**prints[0], "model": [each["model"] for each in prints], "tokenizer": tokenizer}
 
 
 def _cut(
@@ -255,7 +226,6 @@ def _cut(
 
 
 def _summary(summary: Summary) -> Summary:
-    """Return the content of summary.json."""
     kept = {name: value for name, value in summary.items() if name != "entities"}
     return {"empty": kept.pop("blank_lines"), **kept}
 

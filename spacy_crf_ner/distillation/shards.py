@@ -14,7 +14,6 @@ from spacy.util import load_model_from_config
 from thinc.api import Config
 
 from ..annotate.chunking import chunk_text
-from ..annotate.readers import Item
 from ..annotate.runner import Failure, failure, map_batches
 from ..annotate.settings import Settings
 from ..annotate.shards import Shard, ShardReport, resolved_dtype
@@ -31,8 +30,7 @@ class LoadedTeacher:
 
     def __init__(self, model: str, gpu_id: int, dtype: str | None, component: str | None):
         self.nlp = load(model, gpu_id, dtype)
-        self.name = recognizer_name(self.nlp, component)
-        self.pipe = recognizer(self.nlp, self.name)
+        self.pipe = recognizer(self.nlp, recognizer_name(self.nlp, component))
         self.common, _ = teacher_scores(self.pipe, [])
 
     def teacher_scores(self, docs: Sequence[Doc]) -> list[NDArray[np.float32]]:
@@ -41,7 +39,7 @@ class LoadedTeacher:
         Raises ValueError if a component of the teacher merges or splits tokens.
         """
         own = [_adopt(self.nlp, doc) for doc in docs]
-        with upstream_only(self.nlp, self.name):
+        with upstream_only(self.nlp, self.pipe.name):
             own = list(self.nlp.pipe(own, batch_size=len(own)))
         for doc, read in zip(docs, own, strict=True):
             if checksum(read) != checksum(doc):
@@ -101,10 +99,8 @@ def teach_shard(
     """Compute the scores of a shard; return the content of its file, with the docs without errors.
 
     It is None if there is no doc with a token. In the report, empty texts count as blank lines. An
-    error of the machine is raised: OSError, MemoryError, and errors of a GPU.
-
-    Args:
-        teachers_of: The teachers of some files, which are in shards of their own.
+    error of the machine is raised: OSError, MemoryError, and errors of a GPU. `teachers_of` has the
+    teachers of some files, which are in shards of their own.
     """
     names = teachers_of.get(shard.items[0].file, teachers)
     loaded = load_teachers(tuple(names), gpu_id, settings.dtype, component)
@@ -140,13 +136,12 @@ def _teach(
 
     lengths = [len(eg.predicted.text) for _, eg in examples]
     scores = map_batches(score, [eg for _, eg in examples], lengths, settings.batch_size)
-    scored: list[tuple[Item, Example, list[NDArray[np.float32]]]] = []
-    for (item, eg), found in zip(examples, scores):
+    for (item, _), found in zip(examples, scores):
         if isinstance(found, Failure):
             item.reason = found
-        else:
-            scored.append((item, eg, found))
-    kept = [(eg, found) for item, eg, found in scored if not item.reason]
+    kept: list[tuple[Example, Any]] = [
+        (eg, found) for (item, eg), found in zip(examples, scores) if not item.reason
+    ]
     if not kept:
         return None, 0, empty
     from_teachers = TeacherShard(

@@ -1,21 +1,25 @@
-"""The student: its pipeline without weights, and the config that trains it."""
+"""The student: its pipeline without weights, and what trains it, the config and a dev corpus."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from spacy.language import Language
+from spacy.tokens import Doc, DocBin, Span
 from spacy.util import get_sourced_components, load_model_from_config
 from thinc.api import Config
 
+from ..atomic import atomic_write
 from ..input_error import InputError
-from ..pipeline.distill_targets import Teacher
+from ..pipeline.distill_targets import DistillTarget, Teacher, probable_entities
 from ..pipeline.lookup import recognizer
 from ..training.calibration import without_calibration
 from ..training.config_file import find_config, given_labels, read_config
 from ..training.distill_corpus import READER
+from ..training.teacher_shard import as_example, count_docs, find_shards, read_shard
 
 COPY = "spacy.copy_from_base_model.v1"
+MAX_DOCS, LEAST = 1000, 10  # of the docs that are held out: their number, and every n-th at most
 
 
 def load_student(config: str | Path) -> Language:
@@ -64,13 +68,9 @@ def check_teachers(nlp: Language, teachers: Sequence[Teacher], names: Sequence[s
 def student_config(
     nlp: Language, labels: Sequence[str], train: Path, dev: Path, **reader: Any
 ) -> Config:
-    """Return the complete config that trains the student on what its teachers say.
+    """Return the complete config that trains the student on the teachers' scores in a folder.
 
-    Args:
-        labels: Those to predict, unless the config has them.
-        train: The folder of the teachers' scores.
-        dev: A .spacy file.
-        **reader: Settings of `spacy-crf-ner.DistillCorpus.v1`.
+    It predicts `labels`, unless it has others; `reader` are settings of the corpus of the scores.
     """
     config = nlp.config.copy()
     config["paths"].update(train=str(train), dev=str(dev))
@@ -92,3 +92,38 @@ def student_config(
         of_component = config["initialize"]["components"].setdefault(recognizer(nlp).name, {})
         of_component["labels"] = [*labels]
     return load_model_from_config(config, auto_fill=True).config
+
+
+def interval(docs: int) -> int:
+    """Return n, where every n-th doc is held out: a tenth of the docs, but about 1000 at most."""
+    return max(LEAST, docs // MAX_DOCS)
+
+
+def write_held_out(nlp: Language, shards: Path, file: Path) -> int:
+    """Write the held-out docs of shards with their teachers' entities; return `hold_out`.
+
+    That is the setting of `spacy-crf-ner.DistillCorpus.v1`. An entity is a span with a mean
+    posterior above 0.5. The student need not be trained.
+    """
+    hold_out = interval(sum(map(count_docs, find_shards(shards))))
+    with atomic_write(file) as unfinished:
+        DocBin(docs=_held_out(nlp, shards, hold_out)).to_disk(unfinished)
+    return hold_out
+
+
+def _held_out(nlp: Language, shards: Path, hold_out: int) -> Iterator[Doc]:
+    ner = recognizer(nlp)
+    number = 0
+    for path in find_shards(shards):
+        shard = read_shard(path, nlp.vocab)
+        held = slice(-number % hold_out, None, hold_out)
+        number += len(shard.docs)
+        for gold, emissions in zip(shard.docs[held], shard.emissions[held]):
+            doc = as_example(nlp, gold).predicted
+            target = DistillTarget(shard.teachers, emissions, 1.0, 1.0)
+            spans = [Span(doc, *span) for span in probable_entities(doc, target, ner.encoding_of)]
+            if ner.entities_key is None:
+                doc.set_ents(spans)
+            else:
+                doc.spans[ner.entities_key] = spans
+            yield doc

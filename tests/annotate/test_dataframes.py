@@ -12,7 +12,7 @@ from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.util import ignore_error
 
-from pipelines import SENTENCES
+from pipelines import SENTENCES, ents
 from spacy_crf_ner.annotate import Settings, annotate_frames, chunking, runner
 from spacy_crf_ner.input_error import InputError
 
@@ -38,21 +38,23 @@ def ruled():
 RULED = ruled()
 
 
-def entities(doc):
-    return [(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents]
-
-
 def found(row):
     return [(ent["start"], ent["end"], ent["label"]) for ent in row]
+
+
+def annotate(texts, nlp=RULED, **settings):
+    """The frame of texts, annotated."""
+    frame = pd.DataFrame({"text": pd.Series(texts, dtype=object)})
+    (annotated,) = annotate_frames([frame], nlp, **settings)
+    return annotated
 
 
 def test_annotate_frames_matches_nlp_pipe(trained) -> None:
     texts = TEXTS * 3
     random.Random(0).shuffle(texts)
-    frame = pd.DataFrame({"text": texts})
-    (annotated,) = annotate_frames([frame], trained)
+    annotated = annotate(texts, trained)
     docs = list(trained.pipe(texts))
-    assert [found(row) for row in annotated["entities"]] == [entities(doc) for doc in docs]
+    assert [found(row) for row in annotated["entities"]] == [ents(doc) for doc in docs]
     assert sum(map(len, annotated["entities"])) > 10
     for row, doc in zip(annotated["entities"], docs):
         expected = [ent._.confidence for ent in doc.ents]
@@ -92,38 +94,26 @@ def test_annotate_frames_reads_frames_lazily() -> None:
     assert len(list(annotated)) == 2
 
 
+DROPPING = ruled()
+DROPPING.set_error_handler(ignore_error)
+
+
 @given(
-    st.lists(st.sampled_from(["Hanoi.", "poison", "", "a longer text, with Hanoi"]), max_size=12)
+    st.lists(st.sampled_from(["Hanoi.", "poison", "", "a longer text, with Hanoi"]), max_size=12),
+    st.sampled_from([0, 1, 3]),
+    st.sampled_from([RULED, DROPPING]),
 )
-def test_annotate_frames_failing_document_keeps_other_documents(texts) -> None:
-    (annotated,) = annotate_frames([pd.DataFrame({"text": texts})], RULED)
+def test_annotate_frames_failing_document_keeps_other_documents(texts, batch_size, nlp) -> None:
+    """Also if `nlp.pipe` would drop it, and returned fewer documents than it gets."""
+    annotated = annotate(texts, nlp, batch_size=batch_size)
+    assert len([*DROPPING.pipe(texts)]) == len(texts) - texts.count("poison")  # as before
     for text, row, error in zip(texts, annotated["entities"], annotated["error"]):
         if text == "poison":
             assert row == []
             assert error == "RuntimeError: cannot do with 1 tokens"
         else:
             assert pd.isna(error)
-            assert found(row) == entities(RULED(text))
-
-
-@pytest.mark.parametrize("batch_size", [0, 1, 3])
-def test_annotate_frames_with_error_handler_keeps_entities_aligned(batch_size) -> None:
-    """A pipeline that drops failing documents returns fewer documents than it receives."""
-    nlp = ruled()
-    nlp.set_error_handler(ignore_error)
-    texts = ["poison 1.", "in Hanoi", "in New York", "no", "to Hanoi, poison", "at Hanoi"]
-    (annotated,) = annotate_frames([pd.DataFrame({"text": texts})], nlp, batch_size=batch_size)
-    expected = [[] if "poison" in text else entities(RULED(text)) for text in texts]
-    assert [found(row) for row in annotated["entities"]] == expected
-    errors = annotated["error"].tolist()
-    assert [errors[0], errors[4]] == [
-        "RuntimeError: cannot do with 3 tokens",
-        "RuntimeError: cannot do with 4 tokens",
-    ]
-    assert all(pd.isna(errors[i]) for i in (1, 2, 3, 5))
-    # The pipeline is unchanged.
-    assert nlp.get_pipe("entity_ruler").get_error_handler() is ignore_error
-    assert [doc.text for doc in nlp.pipe(texts)] == [t for t in texts if "poison" not in t]
+            assert found(row) == ents(RULED(text))
 
 
 def test_annotate_frames_documents_dropped_by_component_get_errors() -> None:
@@ -138,8 +128,7 @@ def test_annotate_frames_documents_dropped_by_component_get_errors() -> None:
 
     Language.component("drops_some", func=Drop())
     nlp.add_pipe("drops_some")
-    frame = pd.DataFrame({"text": ["gone", "in Hanoi", "gone, too", "to New York"]})
-    (annotated,) = annotate_frames([frame], nlp)
+    annotated = annotate(["gone", "in Hanoi", "gone, too", "to New York"], nlp)
     assert annotated["error"].isna().tolist() == [False, True, False, True]
     assert [len(row) for row in annotated["entities"]] == [0, 1, 0, 1]
 
@@ -169,9 +158,8 @@ def test_annotate_frames_machine_error_raises(error) -> None:
     Language.component(name, func=fail)
     nlp.add_pipe(name)
     nlp.set_error_handler(ignore_error)
-    frame = pd.DataFrame({"text": ["in Hanoi", "broken", "to Hanoi"]})
     with pytest.raises(type(error)) as raised:
-        next(annotate_frames([frame], nlp))
+        annotate(["in Hanoi", "broken", "to Hanoi"], nlp)
     assert raised.value is error
 
 
@@ -192,7 +180,7 @@ def test_annotate_frames_failed_batch_retries_with_fresh_documents() -> None:
     nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Hanoi"}])
     nlp.add_pipe("fails_on_poison")
     docs = [nlp.make_doc(text).to_bytes() for text in ("in Hanoi", "to Hanoi, poison")]
-    (annotated,) = annotate_frames([pd.DataFrame({"text": docs})], nlp)
+    annotated = annotate(docs, nlp)
     assert [found(row) for row in annotated["entities"]] == [[(3, 8, "GPE")], []]
     assert annotated["error"].isna().tolist() == [True, False]
 
@@ -212,7 +200,7 @@ def test_annotate_frames_out_of_memory_halves_batch() -> None:
 
     Language.component("small_memory", func=Small())
     nlp.add_pipe("small_memory")
-    (annotated,) = annotate_frames([pd.DataFrame({"text": ["x"] * 9})], nlp)
+    annotated = annotate(["x"] * 9, nlp)
     assert annotated["error"].isna().all()
     assert annotated.attrs["words"] == 9
 
@@ -222,37 +210,32 @@ def test_annotate_frames_out_of_memory_halves_batch() -> None:
     [(None, "got none"), (float("nan"), "got none"), (3, "got int"), (b"\x00rubbish", "")],
 )
 def test_annotate_frames_non_text_value_sets_document_error(value, said) -> None:
-    frame = pd.DataFrame({"text": pd.Series(["Hanoi", value], dtype=object)})
-    (annotated,) = annotate_frames([frame], RULED)
+    annotated = annotate(["Hanoi", value])
     assert pd.isna(annotated["error"][0])
     assert said in annotated["error"][1]
     assert [len(row) for row in annotated["entities"]] == [1, 0]
 
 
 def test_annotate_frames_lone_surrogate_sets_document_error(trained) -> None:
-    texts = pd.Series(["Hanoi", "a \ud800 b"], dtype=object)
-    (annotated,) = annotate_frames([pd.DataFrame({"text": texts})], trained)
+    annotated = annotate(["Hanoi", "a \ud800 b"], trained)
     assert annotated["error"].isna().tolist() == [True, False]
 
 
 @given(st.lists(st.sampled_from(["Hanoi", "New York", "x", "is.", "\n"]), max_size=60), st.data())
 def test_annotate_frames_chunked_text_matches_whole_text(words, data) -> None:
     text = " ".join(words)
-    size = data.draw(st.integers(12, 80))
-    frame = pd.DataFrame({"text": [text]})
-    (annotated,) = annotate_frames([frame], RULED, max_characters=size, docs=True)
+    annotated = annotate([text], max_characters=data.draw(st.integers(12, 80)), docs=True)
     doc = RULED(text)
-    assert found(annotated["entities"][0]) == entities(doc)
+    assert found(annotated["entities"][0]) == ents(doc)
     assert annotated.attrs["words"] == len(doc)
     again = Doc(spacy.blank("en").vocab).from_bytes(annotated["doc"][0])
     assert [token.text_with_ws for token in again] == [token.text_with_ws for token in doc]
-    assert entities(again) == entities(doc)
+    assert ents(again) == ents(doc)
 
 
 def test_annotate_frames_failing_chunk_sets_one_document_error() -> None:
     text = "Hanoi is. " * 20 + "poison. " + "Hanoi is. " * 20
-    frame = pd.DataFrame({"text": [text, "Hanoi"]})
-    (annotated,) = annotate_frames([frame], RULED, max_characters=50)
+    annotated = annotate([text, "Hanoi"], max_characters=50)
     assert [len(row) for row in annotated["entities"]] == [0, 1]
     assert annotated["error"].isna().tolist() == [False, True]
 
@@ -261,7 +244,7 @@ def test_annotate_frames_text_over_max_length_finds_all_entities(monkeypatch) ->
     monkeypatch.setattr(RULED, "max_length", 120_000)
     text = "All that is in Hanoi. " * 6000
     assert len(text) > RULED.max_length
-    (annotated,) = annotate_frames([pd.DataFrame({"text": [text]})], RULED)
+    annotated = annotate([text])
     starts = [ent["start"] for ent in annotated["entities"][0]]
     assert starts == [22 * i + 15 for i in range(6000)]
 
@@ -274,8 +257,7 @@ def test_docs_keep_their_tokens_and_entities(size, overlap, monkeypatch) -> None
     vocab = spacy.blank("en").vocab
     doc = Doc(vocab, ["Ha", "noi", "Hanoi", "Hanoi", "x"] * 6, [False, True, True, False, True] * 6)
     doc.ents = [doc.char_span(0, 5, "GOLD")]
-    frame = pd.DataFrame({"text": [doc.to_bytes()]})
-    (annotated,) = annotate_frames([frame], RULED, max_characters=size, docs=True)
+    annotated = annotate([doc.to_bytes()], max_characters=size, docs=True)
     assert annotated["text"][0] == doc.text
     again = Doc(vocab).from_bytes(annotated["doc"][0])
     assert [token.text for token in again] == [token.text for token in doc]
@@ -285,8 +267,7 @@ def test_docs_keep_their_tokens_and_entities(size, overlap, monkeypatch) -> None
 
 
 def test_annotate_frames_docs_keep_confidences(trained) -> None:
-    frame = pd.DataFrame({"text": ["Tim Cook visited Hanoi."]})
-    (annotated,) = annotate_frames([frame], trained, docs=True)
+    annotated = annotate(["Tim Cook visited Hanoi."], trained, docs=True)
     doc = Doc(trained.vocab).from_bytes(annotated["doc"][0])
     expected = [ent["confidence"] for ent in annotated["entities"][0]]
     assert len(expected) == 2
@@ -309,8 +290,7 @@ def test_annotate_texts_alternatives_are_of_the_chunk_of_each_entity(trained, si
 
 
 def test_annotate_frames_docs_token_over_chunk_size_sets_document_error() -> None:
-    frame = pd.DataFrame({"text": ["x" * 5000, "Hanoi"]})
-    (annotated,) = annotate_frames([frame], RULED, max_characters=1000, docs=True)
+    annotated = annotate(["x" * 5000, "Hanoi"], max_characters=1000, docs=True)
     assert "cannot be split" in annotated["error"][0]
     assert pd.isna(annotated["error"][1])
 
@@ -342,8 +322,7 @@ def test_annotate_frames_vocab_size_stays_bounded(monkeypatch) -> None:
     before = len(nlp.vocab.strings)
     sizes = []
     for i in range(50):  # a new call each time, as in a worker
-        frame = pd.DataFrame({"text": [f"word{i}a word{i}b Hanoi"] * 2})
-        next(annotate_frames([frame], nlp))
+        annotate([f"word{i}a word{i}b Hanoi"] * 2, nlp)
         sizes.append(len(nlp.vocab.strings) - before)
     assert 40 < sizes[-1] < 60
     assert len(set(sizes[25:])) == 1
@@ -375,27 +354,23 @@ def test_annotate_frames_loads_model_folder_once(tmp_path) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Hanoi"}])
     nlp.to_disk(folder)
-    frame = pd.DataFrame({"text": ["in Hanoi"]})
     for _ in range(2):
-        (annotated,) = annotate_frames([frame], folder)
+        annotated = annotate(["in Hanoi"], folder)
         assert found(annotated["entities"][0]) == [(3, 8, "GPE")]
         (tmp_path / "model" / "meta.json").unlink(missing_ok=True)
 
 
+NO_TEXTS = [["b"], [0], ["0", "0"], ["0", "0", "b"], [("0", "")]]
+
+
 @pytest.mark.parametrize(
-    "columns, message", [(["body"], "expected a column"), (["text", "entities"], "Rename them")]
+    "columns, message",
+    [(["0", "entities"], "Rename"), *((each, "text_column: .* got '0'") for each in NO_TEXTS)],
 )
-def test_annotate_frames_missing_or_reserved_column_raises(columns, message) -> None:
-    frame = pd.DataFrame({name: ["x"] for name in columns})
-    with pytest.raises(ValueError, match=message):
-        next(annotate_frames([frame], RULED))
-
-
-@pytest.mark.parametrize("columns", [[0], ["0", "0"], ["0", "0", "b"], [("0", "")]])
-def test_annotate_frames_ambiguous_text_column_raises(columns) -> None:
+def test_annotate_frames_without_one_column_of_texts_raises(columns, message) -> None:
     frame = pd.DataFrame([["x"] * len(columns)])
     frame.columns = pd.Index(columns, tupleize_cols=False)
-    with pytest.raises(InputError, match=r"text_column: expected .* got '0'"):
+    with pytest.raises(InputError, match=message):
         next(annotate_frames([frame], RULED, text_column="0"))
 
 
@@ -404,10 +379,10 @@ def test_annotate_frames_too_small_size_raises(sizes) -> None:
     """With chunks of zero characters, chunking would not end."""
     (name,) = sizes
     with pytest.raises(InputError, match=f"{name}: expected . or more, got .*larger one"):
-        next(annotate_frames([pd.DataFrame({"text": ["in Hanoi"]})], RULED, **sizes))
+        annotate(["in Hanoi"], **sizes)
 
 
 def test_annotate_frames_empty_frame_adds_columns() -> None:
-    (annotated,) = annotate_frames([pd.DataFrame({"text": []})], RULED)
+    annotated = annotate([])
     assert [*annotated.columns] == ["text", "entities", "error"]
     assert len(annotated) == 0

@@ -19,10 +19,9 @@ import pandas as pd
 import pytest
 import spacy
 from spacy.tokens import DocBin
-from typer.testing import CliRunner
 
+from annotated import entities, errors, read_lines, records
 from spacy_crf_ner.annotate import Settings, WorkerError, annotate
-from spacy_crf_ner.cli import app
 
 COMMAND = [sys.executable, "-m", "spacy_crf_ner", "predict"]
 PATIENCE = 900  # seconds, until a process that hangs is given up; the machine may be busy
@@ -78,27 +77,12 @@ def expected(nlp):
     ]
 
 
-def entities(doc):
-    return [
-        {"start": ent.start_char, "end": ent.end_char, "label": ent.label_, "confidence": None}
-        for ent in doc.ents
-    ]
-
-
-def read_lines(path):
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
 def shards(output):
     return sorted(output.glob("part-*"))
 
 
-def records(output):
-    return [record for shard in shards(output) for record in read_lines(shard)]
-
-
-def start(model, corpus, output, *options, prepare=lambda: None, **popen):
-    """Start the command; its process calls `prepare` first."""
+def start(model, corpus, output, *options):
+    """Start the command."""
     arguments = [model, str(corpus), "--output", str(output), "--workers", "2", *options]
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
@@ -107,13 +91,12 @@ def start(model, corpus, output, *options, prepare=lambda: None, **popen):
         text=True,
         start_new_session=True,
         # Background processes of a shell ignore Ctrl-C, as do their children.
-        preexec_fn=lambda: [signal.signal(signal.SIGINT, signal.SIG_DFL), prepare()],
-        **popen,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
-def run(*arguments, **popen):
-    process = start(*arguments, **popen)
+def run(*arguments):
+    process = start(*arguments)
     out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
 
@@ -160,7 +143,7 @@ def test_annotate_writes_every_document_once_in_order(model, corpus, expected, t
     assert summary["in"] == summary["out"] == 20_000
     assert summary["errors"] == 0
     assert summary["entities"] == sum(len(record["entities"]) for record in expected)
-    assert read_lines(output / "errors.jsonl") == []
+    assert errors(output) == []
     assert json.loads((output / "summary.json").read_text()) == summary
     assert [each.total for each in seen] == [corpus.stat().st_size] * 11
     assert seen[0].documents == 0
@@ -207,52 +190,27 @@ def test_annotate_resume_after_kills_matches_nlp_pipe(model, corpus, expected, t
     assert not list(output.rglob("*.tmp"))
 
 
-def test_annotate_ctrl_c_leaves_no_partial_shard(model, corpus, expected, tmp_path) -> None:
+@pytest.mark.parametrize(
+    "killed, code, says", [("all", 130, "Interrupted"), ("worker", 1, "terminated abruptly")]
+)
+def test_predict_command_killed_leaves_no_partial_shard_and_resumes(
+    killed, code, says, model, corpus, expected, tmp_path
+) -> None:
     output = tmp_path / "out"
     process = start(model, corpus, output, "--shard-size", "20")
     assert wait_for_progress(process, output)
     pids = workers_of(process)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
+    if killed == "all":
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
+    else:
+        os.kill(pids[0], signal.SIGKILL)
     _, error = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
-    assert "--resume" in error
-    assert "Traceback" not in error
+    assert process.returncode == code
+    assert says in error and "--resume" in error and "Traceback" not in error
     wait_until_dead(pids)
     assert not list(output.rglob("*.tmp"))
     assert 0 < len(shards(output)) < 1000
     assert run(model, corpus, output, "--shard-size", "20", "--resume")[0] == 0
-    assert records(output) == expected
-
-
-def test_predict_command_killed_worker_exits_with_1(model, corpus, expected, tmp_path) -> None:
-    output = tmp_path / "out"
-    process = start(model, corpus, output, "--shard-size", "20")
-    assert wait_for_progress(process, output)
-    os.kill(workers_of(process)[0], signal.SIGKILL)
-    _, error = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 1
-    assert "terminated abruptly" in error
-    assert "--resume" in error
-    assert run(model, corpus, output, "--shard-size", "20", "--resume")[0] == 0
-    assert records(output) == expected
-
-
-def test_annotate_full_disk_leaves_no_partial_shard(model, corpus, expected, tmp_path) -> None:
-    resource = pytest.importorskip("resource")
-    output = tmp_path / "out"
-    sizes = 500_000, 500_000  # of a file; a shard of 2,000 documents has more
-    code, _, error = run(
-        model,
-        corpus,
-        output,
-        prepare=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, sizes),
-    )
-    assert code == 1
-    assert "File too large" in error
-    assert "--resume" in error
-    assert "Traceback" not in error
-    assert shards(output) == []
-    assert run(model, corpus, output, "--resume")[0] == 0
     assert records(output) == expected
 
 
@@ -271,23 +229,18 @@ def test_predict_command_counts_bad_records_and_continues(model, tmp_path) -> No
     code, out, error = run(model, inputs, tmp_path / "out", "--json")
     assert code == 2, error
     summary = json.loads(out)
-    errors = read_lines(tmp_path / "out" / "errors.jsonl")
-    found = records(tmp_path / "out")
-    assert summary["in"] == summary["out"] + summary["errors"] == len(found) + len(errors)
-    assert summary["blank_lines"] == 1
-    assert summary["ignored_files"] == 1
-    at = [(Path(each["file"]).name, each["line"]) for each in errors]
+    left_out, found = errors(tmp_path / "out"), records(tmp_path / "out")
+    assert summary["in"] == summary["out"] + summary["errors"] == len(found) + len(left_out)
+    assert summary["blank_lines"] == summary["ignored_files"] == 1
+    at = [(Path(each["file"]).name, each["line"]) for each in left_out]
     assert at == [
         *[("a.jsonl", line) for line in (3, 4, 5, 6, 7)],
         *[("b.parquet", None), ("c.txt.gz", None), ("d.spacy", None), ("e.csv", 3)],
     ]
-    assert all(each["reason"] for each in errors)
-    assert [record["text"] for record in found[:2]] == ["Hanoi", "Lagos"]
-    assert found[0]["n"] == 1
-    assert [record["text"] for record in found[-2:]] == ["Hanoi", "Oslo"]
-    texts = [record["text"] for record in found[2:-2]]
-    assert texts == (["Oslo", "", "Lagos"] * 5000)[: len(texts)]
-    assert len(texts) > 1000
+    assert all(each["reason"] for each in left_out) and found[0]["n"] == 1
+    first, second, *texts, before, last = (record["text"] for record in found)
+    assert (first, second, before, last) == ("Hanoi", "Lagos", "Hanoi", "Oslo")
+    assert texts == (["Oslo", "", "Lagos"] * 5000)[: len(texts)] and len(texts) > 1000
 
 
 @pytest.mark.parametrize("format", ["jsonl", "parquet", "spacy"])
@@ -332,7 +285,7 @@ def test_annotate_keep_text_false_reports_table_without_text(model, tmp_path) ->
     settings = Settings(format="parquet", keep_text=False)
     annotate(model, paths, tmp_path / "out", settings, workers=1)
     assert [row for shard in shards(tmp_path / "out") for row in _entities_of(shard)]
-    (error,) = read_lines(tmp_path / "out" / "errors.jsonl")
+    (error,) = errors(tmp_path / "out")
     assert error["id"] == "2" and "expected a column 'text'" in error["reason"]
 
 
@@ -351,8 +304,8 @@ def test_annotate_error_report_accepts_timestamp_id(model, tmp_path) -> None:
     dates = pd.to_datetime(["2020-01-02", "2020-01-03"])
     pd.DataFrame({"id": dates, "text": ["Hanoi", "Oslo"], "entities": [1, 1]}).to_parquet(path)
     annotate(model, [path], tmp_path / "out", workers=1)
-    errors = read_lines(tmp_path / "out" / "errors.jsonl")
-    assert [error["id"][:10] for error in errors] == ["2020-01-02", "2020-01-03"]
+    found = [error["id"][:10] for error in errors(tmp_path / "out")]
+    assert found == ["2020-01-02", "2020-01-03"]
 
 
 def test_annotate_broken_model_raises_with_reason(model, corpus, tmp_path) -> None:
@@ -361,28 +314,3 @@ def test_annotate_broken_model_raises_with_reason(model, corpus, tmp_path) -> No
     (broken / "config.cfg").write_text("[nlp]\nlang = 3")
     with pytest.raises((WorkerError, ValueError), match="lang"):
         annotate(str(broken), [corpus], tmp_path / "out", workers=2)
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["nowhere", "{corpus}", "-o", "{out}"], "nowhere"),
-        (["{model}", "nothing.jsonl", "-o", "{out}"], "nothing.jsonl"),
-        (["{model}", "{corpus}", "-o", "{out}", "--text-column", "body"], "--text-column"),
-        (["{model}", "{corpus}", "-o", "{out}", "--format", "xml"], "jsonl, parquet, spacy"),
-        (["{model}", "{corpus}", "-o", "{out}", "--engine", "hadoop"], "local, ray"),
-        (["{model}", "{corpus}", "-o", "{out}", "--gpu-id", "one"], "--gpu-id"),
-        (["{model}", "{corpus}", "-o", "{out}", "--batch-size", "big"], "--batch-size"),
-        (["{model}", "{corpus}", "-o", "{out}", "--resume", "--restart"], "Choose one"),
-    ],
-)
-def test_predict_command_invalid_arguments_print_one_line_error(
-    arguments, message, model, corpus, tmp_path
-) -> None:
-    names = {"model": model, "corpus": corpus, "out": tmp_path / "out"}
-    arguments = [argument.format(**names) for argument in arguments]
-    result = CliRunner().invoke(app, ["predict", *arguments])
-    assert result.exit_code == 1
-    assert message in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
-    assert not (tmp_path / "out" / "_progress" / "fingerprint.json").exists()

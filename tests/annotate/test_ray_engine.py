@@ -6,13 +6,13 @@ import shutil
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow
 import pytest
 import spacy
 from pyarrow import parquet
 
+from annotated import entities, errors, records
 from spacy_crf_ner.annotate import Settings, WorkerError, annotate, annotate_on_ray
 
 ray = pytest.importorskip("ray")
@@ -93,33 +93,26 @@ def cluster(poison):
         ray.shutdown()
 
 
-def rows(folder, extension="jsonl"):
-    """The rows of all shards of a folder, in the order of their names."""
-    paths = sorted(Path(folder).glob(f"part-*.{extension}"))
-    if extension == "parquet":
-        return [row for path in paths for row in parquet.read_table(path).to_pylist()]
-    return [json.loads(line) for path in paths for line in path.read_bytes().splitlines()]
-
-
-def errors(folder):
-    lines = (Path(folder) / "errors.jsonl").read_bytes().splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def pipe(model, texts):
-    """The entities that a plain loop over `nlp.pipe` finds."""
-    return [
-        [
-            {"start": e.start_char, "end": e.end_char, "label": e.label_, "confidence": None}
-            for e in doc.ents
-        ]
-        for doc in spacy.load(model).pipe(texts)
-    ]
-
-
 def write_jsonl(path, values):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(value) + "\n" for value in values), encoding="utf-8")
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def on_ray(tmp_path, model, out):
+    """Annotate texts on Ray: `on_ray(texts, size, ...)`."""
+
+    def annotate(texts, shard_size=1, model=model, **options):
+        write_jsonl(tmp_path / "in.jsonl", [{"text": text} for text in texts])
+        settings, inputs = Settings(shard_size=shard_size), [str(tmp_path / "in.jsonl")]
+        return annotate_on_ray(model, inputs, str(out), settings, **options)
+
+    return annotate
 
 
 def corpus(folder):
@@ -145,11 +138,12 @@ def test_annotate_on_ray_matches_local_engine(tmp_path, model, cluster):
     summary = annotate_on_ray(
         model, [str(tmp_path / "in")], str(tmp_path / "ray"), settings, on_progress=seen.append
     )
-    found = rows(tmp_path / "ray")
-    assert found == rows(tmp_path / "local")
+    found = records(tmp_path / "ray")
+    assert found == records(tmp_path / "local")
     names = [sorted(path.name for path in (tmp_path / n).iterdir()) for n in ("ray", "local")]
     assert names[0] == names[1]
-    assert [row["entities"] for row in found] == pipe(model, [row["text"] for row in found])
+    docs = spacy.load(model).pipe([row["text"] for row in found])
+    assert [row["entities"] for row in found] == [*map(entities, docs)]
     assert [row["text"] for row in found[: 3 * len(TEXTS)]] == TEXTS * 3
     assert errors(tmp_path / "ray") == errors(tmp_path / "local")
     for name in ("in", "out", "errors", "blank_lines", "files", "ignored_files", "words"):
@@ -176,42 +170,35 @@ def test_annotate_resumes_run_of_other_engine(tmp_path, model, cluster, engines)
     with pytest.raises(WorkerError, match="stop"):
         first(*arguments, workers=1, on_progress=stop)
     summary = second(*arguments, workers=1, resume=True)
-    assert [row["text"] for row in rows(tmp_path / "out")] == texts
+    assert [row["text"] for row in records(tmp_path / "out")] == texts
     assert summary["in"] == 20 and 0 < summary["resumed_shards"] < summary["shards"] == 7
 
 
 @pytest.mark.slow
-def test_annotate_on_ray_dead_worker_keeps_each_document_once(tmp_path, model, cluster, poison):
+def test_annotate_on_ray_dead_worker_keeps_each_document_once(on_ray, out, cluster, poison):
     mark = poison / "mark"
     mark.unlink(missing_ok=True)
     texts = [f"Hanoi {i}" + (" strychnine" if i == 20 else "") for i in range(40)]
-    write_jsonl(tmp_path / "in.jsonl", [{"text": text} for text in texts])
-    settings = Settings(shard_size=3)
-    summary = annotate_on_ray(
-        model, [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), settings, workers=2
-    )
+    summary = on_ray(texts, 3, workers=2)
     assert mark.exists(), "no worker has died"
-    assert [row["text"] for row in rows(tmp_path / "out")] == texts
+    assert [row["text"] for row in records(out)] == texts
     assert (summary["in"], summary["out"], summary["entities"]) == (40, 40, 40)
 
 
 @pytest.mark.slow
-def test_annotate_on_ray_more_workers_than_cpus_completes(tmp_path, model, cluster):
+def test_annotate_on_ray_more_workers_than_cpus_completes(on_ray, out, cluster):
     texts = [f"Hanoi {i}" for i in range(12)]
-    write_jsonl(tmp_path / "in.jsonl", [{"text": text} for text in texts])
-    settings = Settings(shard_size=2)
-    annotate_on_ray(model, [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), settings, workers=3)
-    assert [row["text"] for row in rows(tmp_path / "out")] == texts
+    on_ray(texts, 2, workers=3)
+    assert [row["text"] for row in records(out)] == texts
 
 
 @pytest.mark.slow
-def test_annotate_on_ray_unloadable_model_raises(tmp_path, model, cluster):
+def test_annotate_on_ray_unloadable_model_raises(on_ray, tmp_path, out, model, cluster):
     broken = shutil.copytree(model, tmp_path / "broken")
     (broken / "config.cfg").unlink()
-    write_jsonl(tmp_path / "in.jsonl", [{"text": "x"}])
     with pytest.raises(OSError, match=r"out: .*config\.cfg.*--resume"):
-        annotate_on_ray(str(broken), [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), workers=1)
-    assert not (tmp_path / "out" / "summary.json").exists()
+        on_ray(["x"], model=str(broken), workers=1)
+    assert not (out / "summary.json").exists()
 
 
 @pytest.mark.slow
@@ -239,8 +226,7 @@ def test_annotate_on_ray_missing_text_column_raises_before_writing(tmp_path, mod
     assert not (tmp_path / "out").exists()
 
 
-def test_annotate_on_ray_unreachable_address_raises(tmp_path, model, monkeypatch):
-    write_jsonl(tmp_path / "in.jsonl", [{"text": "Hanoi"}])
+def test_annotate_on_ray_unreachable_address_raises(on_ray, out, monkeypatch):
     with socket.socket() as taken:  # bound, but nobody listens
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -248,21 +234,18 @@ def test_annotate_on_ray_unreachable_address_raises(tmp_path, model, monkeypatch
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
         for each in (address, f"ray://{address}"):
             with pytest.raises(OSError, match="expected the address of a Ray cluster"):
-                annotate_on_ray(
-                    model, [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), address=each
-                )
-    assert not (tmp_path / "out").exists()
+                on_ray(["Hanoi"], address=each)
+    assert not out.exists()
 
 
-def test_annotate_on_ray_refused_connection_raises(tmp_path, model, monkeypatch):
+def test_annotate_on_ray_refused_connection_raises(on_ray, monkeypatch):
     def refuse(*args, **kwargs):
         raise ConnectionError("Failed to connect.")
 
-    write_jsonl(tmp_path / "in.jsonl", [{"text": "Hanoi"}])
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refuse)
     with pytest.raises(OSError, match=r"got: Failed to connect\. Start it"):
-        annotate_on_ray(model, [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), address="auto")
+        on_ray(["Hanoi"], address="auto")
 
 
 def test_annotate_on_ray_without_ray_raises_with_install_command(monkeypatch):

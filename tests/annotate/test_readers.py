@@ -38,9 +38,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 LINES = ["Ada met Tim.", "", "  🎉 Hà Nội\u2028\x85\x0b here ", "\0", 'a "b", c\td', "x" * 5000]
 
 # A folder serves all examples: each writes the file anew.
-drawn = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+drawn = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def make(path: Path, content: bytes) -> Source:
@@ -107,9 +105,7 @@ characters = st.characters(exclude_characters="\n\r", exclude_categories=["Cs"])
     mark=st.booleans(),
     closed=st.booleans(),
 )
-def test_read_txt_returns_one_document_per_line(
-    tmp_path: Path, packed: str, texts: list[str], end: str, mark: bool, closed: bool
-) -> None:
+def test_read_txt_returns_one_document_per_line(tmp_path, packed, texts, end, mark, closed) -> None:
     content = end.join(texts) + (end if closed or not texts[-1] else "")
     path = tmp_path / f"a.txt.{packed}".rstrip(".")
     # Without a byte order mark, a leading U+FEFF of the text would be read as one.
@@ -177,9 +173,7 @@ records = st.fixed_dictionaries(
 @pytest.mark.parametrize("packed", PACKERS)
 @drawn
 @given(st.lists(records), st.booleans(), st.sampled_from(["\n", "\r\n", "\n\n", " \t\n"]))
-def test_read_jsonl_matches_json_loads(
-    tmp_path: Path, packed: str, objects: list[Any], ascii_only: bool, end: str
-) -> None:
+def test_read_jsonl_matches_json_loads(tmp_path, packed, objects, ascii_only, end) -> None:
     written = [json.dumps(each, ensure_ascii=ascii_only) for each in objects]
     path = tmp_path / f"a.jsonl.{packed}".rstrip(".")
     source = make(path, "".join(each + end for each in written).encode())
@@ -216,9 +210,7 @@ def test_read_jsonl_matches_json_loads(
     ],
     ids=range(15),
 )  # fmt: skip
-def test_read_jsonl_invalid_line_returns_reason_and_keeps_others(
-    tmp_path: Path, line: bytes, reason: str
-) -> None:
+def test_read_jsonl_invalid_line_returns_reason_and_keeps_others(tmp_path, line, reason) -> None:
     good = b'{"text": "before"}\n', b'{"text": "after", "n": [[[1]]]}\n'
     source = make(tmp_path / "a.jsonl", line.join([good[0], b"\n" + good[1]]))
     first, bad, last = checked(source)
@@ -317,9 +309,7 @@ def test_read_csv_unclosed_quote_reports_rest_as_unreadable(tmp_path: Path, rest
 
 
 @pytest.mark.parametrize("long", [b'"%s",1\n' % (b"x\n" * 60), b"%s,1\n" % (b"x" * 120)])
-def test_read_csv_record_over_max_length_returns_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: bytes
-) -> None:
+def test_read_csv_record_over_max_length_returns_reason(tmp_path, monkeypatch, long) -> None:
     monkeypatch.setattr(readers, "MAX_LINE", 100)
     fine = b'"%s",1\n' % (b"x\n" * 40)
     items = checked(make(tmp_path / "a.csv", b"text,n\n" + 2 * fine + long + b"a,1\n"))
@@ -353,9 +343,7 @@ NO_STRING_VIEW = pytest.mark.skipif(
 )
 @drawn
 @given(st.lists(st.text()), st.integers(1, 5))
-def test_read_parquet_matches_arrow(
-    tmp_path: Path, kind: str, texts: list[str], group: int
-) -> None:
+def test_read_parquet_matches_arrow(tmp_path, kind, texts, group) -> None:
     numbers = np.arange(len(texts))
     table = pa.table(
         {
@@ -368,7 +356,7 @@ def test_read_parquet_matches_arrow(
     path = tmp_path / "a.parquet"
     pq.write_table(table, path, row_group_size=group)
     assert rows(find(path)) == table.to_pylist()
-    schema = schema_of(find(path))
+    schema = schema_of(find(path), "id")
     assert schema is not None and schema.equals(pq.read_schema(path))
 
 
@@ -478,9 +466,7 @@ def test_read_spacy_metadata_does_not_replace_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("packed", ["gz", "zst"])
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "csv"])
-def test_read_truncated_archive_returns_records_before_cut(
-    tmp_path: Path, packed: str, kind: str
-) -> None:
+def test_read_truncated_archive_returns_records_before_cut(tmp_path, packed, kind) -> None:
     # 800 kB, because zstd packs 128 kB at once.
     texts = [os.urandom(200).hex() for _ in range(2000)]
     form = {"txt": "%s", "jsonl": '{"text": "%s"}', "csv": "%s,"}[kind]
@@ -567,9 +553,7 @@ class FailingSystem:
     "error", [OSError(5, "Input/output error"), TimeoutError(), RuntimeError("AWS Error"), None]
 )
 @pytest.mark.parametrize("share", [0.0, 0.5])
-def test_read_storage_error_raises(
-    tmp_path: Path, kind: str, error: Exception | None, share: float
-) -> None:
+def test_read_storage_error_raises(tmp_path, kind, error, share) -> None:
     """As an error of the file, it would count once for all later documents, without a retry."""
     path = tmp_path / f"a.{kind}"
     texts = [os.urandom(200).hex() for _ in range(300)]
@@ -608,7 +592,7 @@ def test_read_wrong_format_returns_reason(tmp_path: Path, ending: str, content: 
     empty = not content and ending.startswith("txt")
     assert len(reasons) == (0 if empty else 1)
     assert all(reason.startswith("the file is unreadable: ") for reason in reasons)
-    assert schema_of(find(path)) is None
+    assert schema_of(find(path), "id") is None
 
 
 # Long lines
@@ -617,11 +601,7 @@ def test_read_wrong_format_returns_reason(tmp_path: Path, ending: str, content: 
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "txt.gz"])
 @pytest.mark.parametrize("limit", [3, 100, 2**14, 2**15])
 def test_read_line_over_max_length_returns_reason_and_keeps_others(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    small_buffers: int,
-    kind: str,
-    limit: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_buffers: int, kind: str, limit: int
 ) -> None:
     monkeypatch.setattr(readers, "MAX_LINE", limit)
     for length in (limit - 2, limit - 1, limit, limit + 1, limit + 2, 2 * limit, 3 * small_buffers):
@@ -635,6 +615,15 @@ def test_read_line_over_max_length_returns_reason_and_keeps_others(
             assert told == [len(line) > limit, False, len(line) - 1 > limit]
 
 
+def count_in_memory(items: Iterator[Item]) -> tuple[int, int]:
+    """Count items; also return the largest number of bytes that reading them takes."""
+    tracemalloc.start()
+    try:
+        return sum(1 for _ in items), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "txt.gz", "txt.zst"])
 @pytest.mark.parametrize("whole", [False, True])
 def test_read_line_over_max_length_memory_stays_bounded(
@@ -642,24 +631,14 @@ def test_read_line_over_max_length_memory_stays_bounded(
 ) -> None:
     monkeypatch.setattr(readers, "MAX_LINE", 2**16)
     source = make(tmp_path / f"a.{kind}", b"text\n" + b"x" * 50 * 2**16 + b"\n{}\n")
-    tracemalloc.start()
-    try:
-        count = sum(1 for _ in read(source, doc_per_file=whole))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    count, peak = count_in_memory(read(source, doc_per_file=whole))
     assert count == (1 if kind == "csv" or (whole and "txt" in kind) else 3)
     assert peak < 8 * 2**16
 
 
 def test_read_many_lines_memory_stays_bounded(tmp_path: Path, small_buffers: int) -> None:
     source = make(tmp_path / "a.jsonl", b'{"text": "%s"}\n' % (b"x" * 1000) * 2000)
-    tracemalloc.start()
-    try:
-        count = sum(1 for _ in read(source))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    count, peak = count_in_memory(read(source))
     assert count == 2000 and peak < source.size / 8
 
 

@@ -8,19 +8,22 @@ import shutil
 import tracemalloc
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import fsspec
 import pyarrow.parquet
 import pytest
 import spacy
+import srsly
 from filelock import FileLock
 from spacy.tokens import DocBin
 
+from annotated import errors, records
 from pipelines import OWN_TRANSFORMER, make_examples
 from spacy_crf_ner.annotate import Settings, WorkerError, files, shards
 from spacy_crf_ner.annotate import run as module
 from spacy_crf_ner.annotate.files import StorageError, find_sources, locate
-from spacy_crf_ner.annotate.run import PACKAGES, Run, write_report
+from spacy_crf_ner.annotate.run import PACKAGES, Run, write_shard
 from spacy_crf_ner.annotate.shards import Shard, ShardReport, cut_shards
 from spacy_crf_ner.input_error import InputError
 
@@ -115,21 +118,31 @@ def execute(model, corpus, output, engine=None, resume=False, restart=False, **s
 
 
 def annotate(model, inputs, output, settings, engine=None, resume=False, restart=False):
-    run = Run(inputs, output, settings, resume, restart, lambda progress: None)
-    return run.annotate(model, nullcontext(engine or Loop()))
+    run = Run(inputs, output, settings, resume, restart)
+    return run.annotate(model, nullcontext(engine or Loop()), lambda progress: None)
 
 
 def fingerprint_of(output):
     return json.loads((output / "_progress" / "fingerprint.json").read_text())
 
 
-def records(output):
-    paths = sorted(output.glob("part-*.jsonl"))
-    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "out"
 
 
-def errors(output):
-    return [json.loads(line) for line in (output / "errors.jsonl").read_text().splitlines()]
+@pytest.fixture
+def write(tmp_path):
+    """Write records to a file, and return its path: `write(records)`, or of a table."""
+
+    def to_file(records):
+        if isinstance(records, pyarrow.Table):
+            pyarrow.parquet.write_table(records, tmp_path / "in.parquet")
+            return str(tmp_path / "in.parquet")
+        srsly.write_jsonl(tmp_path / "in.jsonl", records)
+        return str(tmp_path / "in.jsonl")
+
+    return to_file
 
 
 def write_lines(folder, **files):
@@ -162,7 +175,7 @@ def test_cut_shards_ends_shard_after_exceeding_character_limit(tmp_path, monkeyp
     assert texts == [["abc", "d", "ef"], ["ghijkl"], ["m", "", "nop"]]
 
 
-def test_run_applies_batch_size_and_max_characters(model, corpus, tmp_path, monkeypatch):
+def test_run_applies_batch_size_and_max_characters(model, corpus, output, tmp_path, monkeypatch):
     seen, nlp = [], make_nlp()
     loads(monkeypatch, nlp)
 
@@ -177,7 +190,7 @@ def test_run_applies_batch_size_and_max_characters(model, corpus, tmp_path, monk
 
     spacy.language.Language.component("spy_at_run", func=Spy())
     nlp.add_pipe("spy_at_run")
-    execute(model, corpus, tmp_path / "out", shard_size=10, batch_size=3)
+    execute(model, corpus, output, shard_size=10, batch_size=3)
     assert [len(batch) for batch in seen] == [3, 3, 3, 1]
     seen.clear()
     (tmp_path / "long.txt").write_text("word " * 2000)
@@ -188,13 +201,11 @@ def test_run_applies_batch_size_and_max_characters(model, corpus, tmp_path, monk
 
 @pytest.mark.parametrize("format", ["jsonl", "parquet", "spacy"])
 @pytest.mark.parametrize("name", ["doc", "error", "words", "text"])
-def test_run_accepts_any_text_column_name(model, tmp_path, name, format, nlp):
-    path = tmp_path / "in.jsonl"
+def test_run_accepts_any_text_column_name(model, write, output, name, format, nlp):
     row = {name: "in Hanoi", "id": 1, "doc" if name != "doc" else "n": "mine"}
-    path.write_text(json.dumps(row) + "\n")
-    summary = execute(model, str(path), tmp_path / "out", text_column=name, format=format)
+    summary = execute(model, write([row]), output, text_column=name, format=format)
     assert (summary["out"], summary["entities"]) == (1, 1)
-    (shard,) = (tmp_path / "out").glob("part-*")
+    (shard,) = output.glob("part-*")
     kept = {key: value for key, value in row.items() if key != name}
     if format == "spacy":
         (doc,) = DocBin().from_disk(shard).get_docs(nlp.vocab)
@@ -204,39 +215,35 @@ def test_run_accepts_any_text_column_name(model, tmp_path, name, format, nlp):
         (found,) = pyarrow.parquet.read_table(shard).to_pylist()
         assert {**found, "entities": ()} == {**row, "entities": ()}
     else:
-        (found,) = records(tmp_path / "out")
+        (found,) = records(output)
         assert {**found, "entities": ()} == {**row, "entities": ()}
 
 
-def test_run_row_with_mismatched_type_is_reported_as_error(model, tmp_path):
-    path = tmp_path / "in.jsonl"
+def test_run_row_with_mismatched_type_is_reported_as_error(model, write, output):
     rows = [{"text": "in Hanoi", "id": 7, "n": 1}, {"text": "to Hanoi now", "id": 8, "n": "x"}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    summary = execute(model, str(path), tmp_path / "out", format="parquet", shard_size=1)
+    summary = execute(model, write(rows), output, format="parquet", shard_size=1)
     assert [summary[name] for name in ("in", "out", "errors")] == [2, 1, 1]
     assert [summary[name] for name in ("words", "entities")] == [2, 1], "only of written rows"
-    (error,) = errors(tmp_path / "out")
+    (error,) = errors(output)
     assert (error["line"], error["id"]) == (2, 8) and "expected int64" in error["reason"]
 
 
-def test_the_id_of_a_record_without_text_is_reported(model, tmp_path):
+def test_the_id_of_a_record_without_text_is_reported(model, write, output):
     rows = [{"id": 6, "text": "in Hanoi"}, {"id": 7, "body": "x"}, {"id": 8, "text": None}, 9]
-    path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    execute(model, str(path), tmp_path / "out")
-    found = [(error["line"], error["id"]) for error in errors(tmp_path / "out")]
+    execute(model, write(rows), output)
+    found = [(error["line"], error["id"]) for error in errors(output)]
     assert found == [(2, 7), (3, 8), (4, None)]
 
 
 @pytest.mark.parametrize("columns", [("entities", "id"), ("text", "entities"), ("text", "text")])
-def test_run_reserved_or_equal_column_names_raise(model, corpus, tmp_path, columns):
+def test_run_reserved_or_equal_column_names_raise(model, corpus, output, columns):
     with pytest.raises(InputError, match="text_column, id_column: expected two names"):
-        execute(model, corpus, tmp_path / "out", text_column=columns[0], id_column=columns[1])
+        execute(model, corpus, output, text_column=columns[0], id_column=columns[1])
 
 
 @pytest.mark.parametrize("given", ["auto", None])
-def test_auto_dtype_is_resolved_once_for_all_shards(model, corpus, tmp_path, dtypes, given):
-    output, engine = tmp_path / "out", Loop(OSError("full"), after=2)
+def test_auto_dtype_is_resolved_once_for_all_shards(model, corpus, output, dtypes, given):
+    engine = Loop(OSError("full"), after=2)
     with pytest.raises(OSError, match="full"):
         execute(model, corpus, output, engine, dtype=given)
     dtypes.auto = "bf16"  # on another machine
@@ -270,8 +277,7 @@ def test_load_model_returns_dtype_of_transformer(tiny_transformer, monkeypatch):
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_run_resume_with_other_package_versions_raises(model, corpus, tmp_path, package):
-    output = tmp_path / "out"
+def test_run_resume_with_other_package_versions_raises(model, corpus, output, package):
     execute(model, corpus, output)
     before = fingerprint_of(output)
     assert before["versions"][package]
@@ -289,8 +295,7 @@ def test_run_resume_with_other_package_versions_raises(model, corpus, tmp_path, 
         (RuntimeError("CUDA error: x\nmore"), WorkerError, "RuntimeError: CUDA error: x"),
     ],
 )
-def test_run_machine_error_raises_and_resume_completes(model, corpus, tmp_path, error, kind, said):
-    output = tmp_path / "out"
+def test_run_machine_error_raises_and_resume_completes(model, corpus, output, error, kind, said):
     with pytest.raises(kind, match=f"{said}.* 3 finished shards are kept: continue with --resume"):
         execute(model, corpus, output, Loop(error, after=3))
     assert not (output / "summary.json").exists()
@@ -299,18 +304,7 @@ def test_run_machine_error_raises_and_resume_completes(model, corpus, tmp_path, 
     assert [record["text"] for record in records(output)] == [f"in Hanoi {i}" for i in range(10)]
 
 
-def test_run_resume_with_reordered_inputs_raises(model, corpus, tmp_path):
-    other = tmp_path / "other.jsonl"
-    other.write_text('{"text": "in Hanoi"}\n')
-    arguments = tmp_path / "out", Settings()
-    annotate(model, [corpus, other], *arguments)
-    with pytest.raises(InputError, match="expected the input of the earlier run"):
-        annotate(model, [other, corpus], *arguments, resume=True)
-    assert annotate(model, [corpus, other], *arguments, resume=True)["in"] == 11
-
-
-def test_run_resume_redoes_shard_without_report(model, corpus, tmp_path):
-    output = tmp_path / "out"
+def test_run_resume_redoes_shard_without_report(model, corpus, output):
     execute(model, corpus, output)
     expected = records(output)
     (output / "part-000001.jsonl").write_text("half a li")
@@ -321,22 +315,23 @@ def test_run_resume_redoes_shard_without_report(model, corpus, tmp_path):
     assert not list(output.rglob("*.tmp"))
 
 
-def test_run_zero_elapsed_time_reports_zero_speed(model, corpus, tmp_path, monkeypatch):
+def test_run_zero_elapsed_time_reports_zero_speed(model, corpus, output, monkeypatch):
     monkeypatch.setattr(module, "monotonic", lambda: 7.0)
-    execute(model, corpus, tmp_path / "out")
-    summary = execute(model, corpus, tmp_path / "out", resume=True)
+    execute(model, corpus, output)
+    summary = execute(model, corpus, output, resume=True)
     assert (summary["seconds"], summary["words_per_second"]) == (0.0, 0.0)
 
 
-def test_shard_folder_finish_merges_errors_in_bounded_memory(tmp_path):
+def test_shard_folder_finish_merges_errors_in_bounded_memory(output, tmp_path):
     (tmp_path / "in.txt").touch()
-    folder = Run([tmp_path / "in.txt"], tmp_path / "out", Settings(), False, False, print)
+    folder = Run([tmp_path / "in.txt"], output, Settings(), False, False)
     with folder.opened():
         folder.begin({})
         for i in reversed(range(100)):
             errors = [{"shard": i, "reason": "x" * 1000} for _ in range(20)]
             report = ShardReport(f"part-{i:06}", 20, 0, 0, 0, 40, errors)
-            write_report(folder.output, report)
+            work = Mock(return_value=(None, report))
+            write_shard(work, "", Settings(), folder.output, None, -1)
             folder.add(report)
         tracemalloc.start()
         try:
@@ -344,7 +339,7 @@ def test_shard_folder_finish_merges_errors_in_bounded_memory(tmp_path):
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    with (tmp_path / "out" / "errors.jsonl").open() as file:
+    with (output / "errors.jsonl").open() as file:
         numbers = [json.loads(line)["shard"] for line in file]
     assert numbers == [i for i in range(100) for _ in range(20)], "in the order of the input"
     assert peak < 100_000
@@ -361,8 +356,7 @@ def test_location_write_failure_leaves_the_earlier_file_or_none(tmp_path):
 
 
 @pytest.mark.parametrize("deleted", range(10))
-def test_an_interrupted_restart_loses_no_shard(model, corpus, tmp_path, monkeypatch, deleted):
-    output = tmp_path / "out"
+def test_an_interrupted_restart_loses_no_shard(model, corpus, output, monkeypatch, deleted):
     execute(model, corpus, output, shard_size=4)
     expected = records(output)
     location = locate(str(output))
@@ -393,48 +387,44 @@ def test_an_interrupted_restart_loses_no_shard(model, corpus, tmp_path, monkeypa
 
 @pytest.mark.parametrize("at", [0, 1, 3])
 @pytest.mark.parametrize("entities", [[1], None])
-def test_run_record_with_entities_column_is_reported_and_skipped(model, tmp_path, at, entities):
+def test_run_record_with_entities_column_is_reported_and_skipped(
+    model, write, output, at, entities
+):
     rows = [{"text": f"in Hanoi {i}"} for i in range(5)]
     rows.insert(at, {"text": "Hanoi", "entities": entities})
-    path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    summary = execute(model, str(path), tmp_path / "out", format="parquet")
+    summary = execute(model, write(rows), output, format="parquet")
     assert (summary["out"], summary["errors"]) == (5, 1)
-    (error,) = errors(tmp_path / "out")
+    (error,) = errors(output)
     assert error["line"] == at + 1 and "expected no column 'entities'" in error["reason"]
-    tables = [pyarrow.parquet.read_table(each) for each in sorted((tmp_path / "out").glob("*.p*"))]
+    tables = [pyarrow.parquet.read_table(each) for each in sorted(output.glob("*.p*"))]
     assert [text for each in tables for text in each["text"].to_pylist()] == [
         f"in Hanoi {i}" for i in range(5)
     ]
 
 
-def test_run_parquet_with_entities_column_writes_empty_shard(model, tmp_path):
-    table = pyarrow.table({"text": ["in Hanoi"], "entities": [[1]]})
-    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
-    summary = execute(model, str(tmp_path / "in.parquet"), tmp_path / "out", format="parquet")
-    assert (summary["out"], summary["errors"]) == (0, 1)
-    (shard,) = (tmp_path / "out").glob("*.parquet")
-    assert pyarrow.parquet.read_table(shard).num_rows == 0
+@pytest.mark.parametrize(
+    "columns, ids, failed",
+    [
+        ({"text": ["in Hanoi"], "entities": [[1]]}, [], 1),
+        ({"id": [7, None], "text": ["in Hanoi", "in Hue"]}, [7, None], 0),
+    ],
+)
+def test_run_parquet_refuses_entities_and_keeps_null_ids(
+    model, write, output, columns, ids, failed
+):
+    summary = execute(model, write(pyarrow.table(columns)), output, format="parquet")
+    assert (summary["out"], summary["errors"]) == (len(ids), failed)
+    (shard,) = output.glob("*.parquet")
+    assert pyarrow.parquet.read_table(shard)["id"].to_pylist() == ids
 
 
-def test_run_parquet_null_id_stays_null(model, tmp_path):
-    table = pyarrow.table({"id": [7, None], "text": ["in Hanoi", "in Hue"]})
-    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
-    summary = execute(model, str(tmp_path / "in.parquet"), tmp_path / "out", format="parquet")
-    assert (summary["out"], summary["errors"]) == (2, 0)
-    (shard,) = (tmp_path / "out").glob("*.parquet")
-    assert pyarrow.parquet.read_table(shard)["id"].to_pylist() == [7, None]
+def test_run_nan_id_is_null_in_error_report(model, write, output):
+    execute(model, write(pyarrow.table({"id": [float("nan")], "text": ["poison"]})), output)
+    (error,) = errors(output)
+    assert "NaN" not in (output / "errors.jsonl").read_text() and error["id"] is None
 
 
-def test_run_nan_id_is_null_in_error_report(model, tmp_path):
-    table = pyarrow.table({"id": [float("nan")], "text": ["poison"]})
-    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
-    execute(model, str(tmp_path / "in.parquet"), tmp_path / "out")
-    (error,) = errors(tmp_path / "out")
-    assert "NaN" not in (tmp_path / "out" / "errors.jsonl").read_text() and error["id"] is None
-
-
-def test_corpus_in_a_store_of_fsspec_is_annotated_as_a_local_one(model, tmp_path):
+def test_corpus_in_a_store_of_fsspec_is_annotated_as_a_local_one(model, output, tmp_path):
     """Pipes, hidden files and other kinds are not read."""
     store = fsspec.filesystem("memory")
     store.rm("/", recursive=True)
@@ -448,21 +438,20 @@ def test_corpus_in_a_store_of_fsspec_is_annotated_as_a_local_one(model, tmp_path
     with pytest.raises(OSError, match="full"):
         annotate(model, ["memory://in"], out, settings, Loop(OSError("full"), after=1))
     found = annotate(model, ["memory://in"], out, settings, resume=True)
-    local = annotate(model, [tmp_path / "in"], tmp_path / "out", settings)
+    local = annotate(model, [tmp_path / "in"], output, settings)
     differ = {"resumed_shards", "seconds", "documents_per_second", "words_per_second", "output"}
     assert {k: v for k, v in found.items() if k not in differ} == {
         k: v for k, v in local.items() if k not in differ
     }
     assert found["resumed_shards"] == 1 and found["ignored_files"] == 3
     path, uri = json.dumps(str(tmp_path / "in"))[1:-1], found["output"].replace("out", "in")
-    for file in (tmp_path / "out").glob("*.jsonl"):
+    for file in output.glob("*.jsonl"):
         assert store.cat(f"/out/{file.name}").decode() == file.read_text().replace(path, uri)
     with pytest.raises(InputError, match="an earlier run"):
         annotate(model, ["memory://in"], out, settings)
 
 
-def test_restart_deletes_only_written_files(model, corpus, tmp_path):
-    output = tmp_path / "out"
+def test_restart_deletes_only_written_files(model, corpus, output):
     execute(model, corpus, output)
     (output / "notes.txt").touch()
     before = {path for path in output.rglob("*") if path.is_file()}
@@ -474,8 +463,7 @@ def test_restart_deletes_only_written_files(model, corpus, tmp_path):
     assert left == {"fingerprint.json", "lock", "notes.txt"}
 
 
-def test_run_resume_with_changed_input_model_or_settings_raises(model, corpus, tmp_path):
-    output = tmp_path / "out"
+def test_run_resume_with_changed_input_model_or_settings_raises(model, corpus, output, tmp_path):
     execute(model, corpus, output)
     before = records(output)
 
@@ -485,6 +473,9 @@ def test_run_resume_with_changed_input_model_or_settings_raises(model, corpus, t
 
     refused("format", format="parquet")
     refused("keep_text", keep_text=False)
+    other = shutil.copy(corpus, tmp_path / "other.jsonl")
+    with pytest.raises(InputError, match="expected the input of the earlier run"):
+        annotate(model, [corpus, other], output, Settings(shard_size=2), resume=True)
     Path(corpus).write_text('{"text": "Oslo"}\n')
     refused("input")
     with pytest.raises(InputError, match=r"--resume.*--restart"):
@@ -496,13 +487,13 @@ def test_run_resume_with_changed_input_model_or_settings_raises(model, corpus, t
     refused("model")
 
 
-def test_run_into_used_or_foreign_folder_raises(model, corpus, tmp_path):
-    (tmp_path / "out" / "_progress").mkdir(parents=True)
+def test_run_into_used_or_foreign_folder_raises(model, corpus, output, tmp_path):
+    (output / "_progress").mkdir(parents=True)
     with (
-        FileLock(tmp_path / "out" / "_progress" / "lock"),
+        FileLock(output / "_progress" / "lock"),
         pytest.raises(InputError, match="no other process"),
     ):
-        execute(model, corpus, tmp_path / "out")
+        execute(model, corpus, output)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "part-1").write_text("mine")
     for choice in ({}, {"resume": True}, {"restart": True}):
@@ -513,7 +504,7 @@ def test_run_into_used_or_foreign_folder_raises(model, corpus, tmp_path):
         execute(model, corpus, tmp_path / "mine" / "part-1")
 
 
-def test_shard_that_cannot_be_written_is_written_by_resume(model, corpus, tmp_path, monkeypatch):
+def test_shard_that_cannot_be_written_is_written_by_resume(model, corpus, output, monkeypatch):
     write = files.Location.write
 
     def fail(location, content):
@@ -524,8 +515,6 @@ def test_shard_that_cannot_be_written_is_written_by_resume(model, corpus, tmp_pa
     with monkeypatch.context() as patch:
         patch.setattr(files.Location, "write", fail)
         with pytest.raises(OSError, match=r"No space left.*2 finished shards are kept"):
-            execute(model, corpus, tmp_path / "out")
-    assert execute(model, corpus, tmp_path / "out", resume=True)["resumed_shards"] == 2
-    assert [record["text"] for record in records(tmp_path / "out")] == [
-        f"in Hanoi {i}" for i in range(10)
-    ]
+            execute(model, corpus, output)
+    assert execute(model, corpus, output, resume=True)["resumed_shards"] == 2
+    assert [record["text"] for record in records(output)] == [f"in Hanoi {i}" for i in range(10)]

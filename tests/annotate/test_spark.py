@@ -10,6 +10,8 @@ from importlib.util import find_spec
 import pytest
 import spacy
 
+from annotated import entities
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed"),
@@ -61,9 +63,5 @@ def test_map_in_pandas_matches_plain_loop(tmp_path):
     found = sorted(json.loads(run.stdout.splitlines()[-1]), key=lambda row: row["n"])
     assert [row["text"] for row in found] == TEXTS
     for row in found:
-        entities = [
-            {"start": e.start_char, "end": e.end_char, "label": e.label_, "confidence": None}
-            for e in (nlp(row["text"]).ents if row["text"] is not None else ())
-        ]
-        assert row["entities"] == entities
+        assert row["entities"] == entities(nlp(row["text"] or ""))
         assert (row["error"] is None) == (row["text"] is not None)

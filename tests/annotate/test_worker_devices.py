@@ -125,10 +125,7 @@ def test_one_worker_on_the_cpu_uses_it_and_the_caller_keeps_its_device(monkeypat
     caller, before = OtherOps(), get_current_ops()
     set_current_ops(caller)
     try:
-        with (
-            pytest.raises(ZeroDivisionError),
-            processes(1, [], [], Settings()) as engine,
-        ):
+        with pytest.raises(ZeroDivisionError), processes(1, [], [], Settings()) as engine:
             assert [*engine.map(device_of_model, [None])] == [(type(get_ops("cpu")), -1)]
             raise ZeroDivisionError
         assert get_current_ops() is caller

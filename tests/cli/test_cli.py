@@ -307,10 +307,6 @@ def test_check_output_escapes_characters_missing_in_encoding(
         (["convert", "c.spacy", "out", "--spans-key", "s\udcff"], "spans_key: expected UTF-8, got"),
         (["check", "c.spacy", "--transformer", "some"], "--transformer: expected --config too"),
         (["init", "-", "--transformer", ""], "--transformer: expected a local folder"),
-        (
-            ["predict", "m", "c.txt", "--batch-size", "1,2"],
-            "--batch-size: expected one number",
-        ),
     ],
 )
 def test_commands_invalid_options_print_error(

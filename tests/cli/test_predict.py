@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 
-def predict(nlp: Language, *arguments: str, stdin: str = "", **env: str) -> Result:
+def predict(nlp: Language, *arguments: str, stdin: str | bytes = "", **env: str) -> Result:
     """Run the command with the folder of a pipeline."""
     model = nlp.path
     if model is None:
@@ -205,9 +205,7 @@ def test_table_shows_confidences_as_bars_and_what_to_do(trained: Language) -> No
     assert result.stderr == "Confidences: not calibrated\n"
 
 
-def test_bars_are_green_for_high_confidences_and_red_for_low_ones(
-    trained: Language, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bars_are_green_for_high_confidences_and_red_for_low_ones(trained, monkeypatch) -> None:
     result = predict(trained, "Tim Cook", **{**TERMINAL, "COLORTERM": "truecolor"})
     red, green, _ = map(int, re.findall(r"38;2;(\d+);(\d+);(\d+)m━", result.stdout)[0])
     assert green > 150 > 50 > red
@@ -242,9 +240,7 @@ def test_texts_cannot_control_the_terminal(trained: Language) -> None:
     assert printed(predict(trained, text))[0]["text"] == text
 
 
-def test_table_has_a_limited_number_of_documents(
-    trained: Language, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_has_a_limited_number_of_documents(trained, monkeypatch) -> None:
     monkeypatch.setattr(predictions, "PRINTED_TOGETHER", 3)
     result = predict(trained, *["Tim Cook"] * 7, **TERMINAL)
     assert result.stdout.count("Decision") == 3
@@ -297,9 +293,7 @@ def test_alternatives_are_probabilities_of_the_span_before_prediction(trained: L
         assert found[entity["label"]] == pytest.approx(entity["confidence"], abs=1e-5)
 
 
-def test_table_shows_probable_alternatives_below_an_entity(
-    trained: Language, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_shows_probable_alternatives_below_an_entity(trained, monkeypatch) -> None:
     monkeypatch.setattr(predictions, "SHOWN", 0.002)
     text = "Apple is in Oslo"
     (row,) = printed(predict(trained, text, "--alternatives"))
@@ -316,9 +310,7 @@ def test_table_shows_probable_alternatives_below_an_entity(
     assert ["", "nothing"] in expected
 
 
-def test_alternatives_of_entities_that_the_component_has_not_predicted_are_null(
-    trained: Language,
-) -> None:
+def test_alternatives_of_entities_that_the_component_has_not_predicted_are_null(trained) -> None:
     nlp = spacy.blank("en", vocab=trained.vocab)
     nlp.add_pipe("entity_ruler").add_patterns([{"label": "BRAND", "pattern": "Hanoi"}])
     nlp.add_pipe("crf_ner", source=trained)
@@ -378,11 +370,18 @@ def test_output_with_errors_exits_with_2_and_names_their_file(trained: Language)
         (["a.txt", "Hanoi", "-o", "out"], "'Hanoi' is a text, but --output is for files"),
         (["-", "-o", "out"], "'-' is the standard input, but --output is for files"),
         (["b.txt", "-o", "out"], "b.txt does not exist. Correct the name"),
+        (["a.txt", "-o", "out"], "model: expected the folder of a pipeline, or the name of"),
+        (["a.csv", "-o", "out"], "a.csv: expected a column 'text', got the columns a. Set --t"),
+        (["a.txt", "-o", "out", "--format", "xml"], "format: expected one of jsonl, parquet"),
+        (["a.txt", "-o", "out", "--engine", "hadoop"], "--engine: expected one of local, ray, got"),
+        (["a.txt", "--gpu-id", "one"], "--gpu-id: expected numbers such as 0,1,2, got 'one'"),
+        (["a.txt", "-o", "out", "--resume", "--restart"], "expected one of --resume and --restart"),
         (["a.txt", "Hanoi", "./a.txt"], "a.txt: expected every file once, got it also as a.txt"),
     ],
 )
 def test_options_that_do_not_fit_print_one_line(arguments: list[str], says: str) -> None:
     Path("a.txt").write_text("Hanoi")
+    Path("a.csv").write_text("a\n1\n")
     result = runner.invoke(app, ["predict", "no-model", *arguments])
     assert result.exit_code == 1 and result.stderr.startswith(f"Error: {says}")
     assert result.output.count("\n") == 1 and not Path("out").exists()
@@ -424,14 +423,12 @@ def test_reader_that_ends_early_sees_no_traceback(env: dict[str, str], trained: 
 
 
 def test_stdin_in_utf_16_is_refused_and_a_mark_alone_is_no_document(trained: Language) -> None:
-    model = Path("model")
-    trained.to_disk(model)
     for encoding in ("utf-16-le", "utf-16-be"):
         content = "\ufeffTim Cook\nHanoi\n".encode(encoding)
-        result = runner.invoke(app, ["predict", str(model), "-"], input=content)
+        result = predict(trained, "-", stdin=content)
         assert result.exit_code == 1 and "-: expected UTF-8, got UTF-16." in result.stderr
         assert result.stdout == ""
-    result = runner.invoke(app, ["predict", str(model), "-"], input=b"\xef\xbb\xbf")
+    result = predict(trained, "-", stdin=b"\xef\xbb\xbf")
     assert (result.exit_code, result.stdout) == (0, "")
 
 

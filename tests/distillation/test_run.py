@@ -21,7 +21,7 @@ from pipelines import SENTENCES, TOK2VEC, ents, make_examples, train
 from spacy_crf_ner.annotate import WorkerError
 from spacy_crf_ner.annotate.shards import Shard
 from spacy_crf_ner.distillation import DEFAULTS, distill, folds, run, shards
-from spacy_crf_ner.distillation.agreement import interval
+from spacy_crf_ner.distillation.student import interval
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.distill_targets import KEY
 from spacy_crf_ner.pipeline.lookup import recognizer
@@ -78,21 +78,9 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def teacher(shared: Any) -> str:
+def teacher(trained: Language) -> str:
     """The folder of a small pipeline that has learned all of SENTENCES."""
-
-    def make() -> Language:
-        nlp = spacy.blank("en")
-        nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
-        train(nlp, make_examples(nlp))
-        return nlp
-
-    return str(shared("teacher", make))
-
-
-@pytest.fixture(scope="module")
-def trained(teacher: str) -> Language:
-    return spacy.load(teacher)
+    return str(trained.path)
 
 
 @pytest.fixture
@@ -117,7 +105,9 @@ def write_config(path: Path, steps: int = 3, **settings: Any) -> Path:
 
 
 def write_texts(path: Path, texts: list[str]) -> Path:
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    content = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    if not path.exists() or path.read_text() != content:  # a run resumes with the same file
+        path.write_text(content)
     return path
 
 
@@ -132,6 +122,40 @@ def teacher_docs(out: Path) -> list[Doc]:
     return [doc for file in find_shards(out / "teachers") for doc in read_shard(file, vocab).docs]
 
 
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def teach(teacher: str, student: Path, tmp_path: Path, out: Path) -> Any:
+    """Distill texts, or a path, into `out`: `teach(texts, teachers, config, ...)`."""
+
+    def run(
+        texts: Any = TEXTS, teachers: Any = (teacher,), config: Any = student, **more: Any
+    ) -> Any:
+        names = more.keys() & {*DEFAULTS._fields}
+        settings = DEFAULTS._replace(**{name: more.pop(name) for name in names})
+        if not isinstance(texts, Path):
+            texts = write_texts(tmp_path / "in.jsonl", texts)
+        return distill(teachers, [texts], out, config, settings, **more)
+
+    return run
+
+
+@pytest.fixture
+def teach_folds(trainable: str, student: Path, tmp_path: Path, teach: Any) -> Any:
+    """Distill gold docs, and texts, from teachers of two folds."""
+    gold = write_gold(tmp_path / "gold.spacy")
+
+    def run(
+        teachers: Any = (trainable,), config: Any = student, texts: Any = (), **more: Any
+    ) -> Any:
+        return teach(texts, teachers, config, **{"gold": gold, "dev": gold, "folds": 2, **more})
+
+    return run
+
+
 def contents(folder: Path, *names: str) -> dict[str, bytes]:
     files = [each for name in names for each in sorted(folder.glob(name))]
     assert files
@@ -140,13 +164,10 @@ def contents(folder: Path, *names: str) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("trains")
-def test_distill_student_matches_teacher_predictions(
-    teacher: str, tmp_path: Path, trained: Any
-) -> None:
+def test_distill_student_matches_teacher_predictions(teach, tmp_path, trained) -> None:
     """Without gold entities, which the texts of the teacher had."""
     config = write_config(tmp_path / "config.cfg", steps=60, scheme="bio")
-    texts = write_texts(tmp_path / "in.jsonl", TEXTS * 8)
-    summary = distill([teacher], [texts], tmp_path / "out", config, weight=1.0)
+    summary = teach(TEXTS * 8, config=config, weight=1.0)
     assert summary["in"] == summary["out"] == len(TEXTS) * 8
     nlp = spacy.load(summary["model"])
     assert nlp.get_pipe("ner").labels == trained.get_pipe("crf_ner").labels
@@ -157,15 +178,12 @@ def test_distill_student_matches_teacher_predictions(
 
 
 @pytest.mark.usefixtures("trains")
-def test_student_knows_the_texts_of_its_teachers(
-    teacher: str, student: Path, tmp_path: Path
-) -> None:
+def test_student_knows_the_texts_of_its_teachers(teach: Any, teacher: str, tmp_path: Path) -> None:
     other = spacy.load(teacher)
     recognizer(other).seen_texts.remember("train", ["Known to one teacher"])
     recognizer(other).seen_texts.remember("dev", ["It chose this teacher"])
     other.to_disk(tmp_path / "other")
-    texts = write_texts(tmp_path / "in.jsonl", [f"A new text {i}" for i in range(9)])
-    distill([teacher, str(tmp_path / "other")], [texts], tmp_path / "out", student)
+    teach([f"A new text {i}" for i in range(9)], [teacher, str(tmp_path / "other")])
     found = recognizer(spacy.load(tmp_path / "out" / "model-last")).seen_texts.known()
     assert found.is_complete and found.train > hashes_of([*TEXTS, "Known to one teacher"])
     assert found.train & hashes_of(f"A new text {i}" for i in range(9))
@@ -173,48 +191,36 @@ def test_student_knows_the_texts_of_its_teachers(
 
 
 @pytest.mark.usefixtures("trains")
-def test_the_student_is_that_of_spacy_train_with_its_config(
-    teacher: str, student: Path, tmp_path: Path
-) -> None:
+def test_the_student_is_that_of_spacy_train_with_its_config(teach, out, tmp_path) -> None:
     """The same bits."""
-    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
-    distill([teacher], [texts], tmp_path / "out", student)
-    spacy_train(tmp_path / "out" / "config.cfg", tmp_path / "again")
-    same = ("ner/model", "ner/cfg", "config.cfg")
-    for name in same:
-        made = (folder / "model-last" / name for folder in (tmp_path / "out", tmp_path / "again"))
-        assert len({each.read_bytes() for each in made}) == 1
+    teach()
+    spacy_train(out / "config.cfg", tmp_path / "again")
+    names = [f"model-last/{name}" for name in ("ner/model", "ner/cfg", "config.cfg")]
+    assert contents(out, *names) == contents(tmp_path / "again", *names)
 
 
 @pytest.mark.usefixtures("trains")
-def test_distill_resumed_run_gives_identical_bytes(
-    teacher: str, student: Path, tmp_path: Path, engine: Any
-) -> None:
-    texts = write_texts(tmp_path / "in.jsonl", TEXTS * 3)
-    arguments: Any = [teacher], [texts]
-    settings = DEFAULTS._replace(shard_size=4)
-    paths = tmp_path / "whole", tmp_path / "parts"
-    distill(*arguments, paths[0], student, settings)
+def test_distill_resumed_run_gives_identical_bytes(teach, out, tmp_path, engine) -> None:
+    again = partial(teach, TEXTS * 3, shard_size=4)
+    again()
+    out.rename(tmp_path / "whole")
     engine["after"] = 2
     with pytest.raises(WorkerError, match=r"killed\. 2 finished shards are kept: continue wi"):
-        distill(*arguments, paths[1], student, settings)
-    before = contents(paths[1] / "teachers", "*.npz")
-    assert len(before) == 2 and not (paths[1] / "config.cfg").exists()
+        again()
+    before = contents(out / "teachers", "*.npz")
+    assert len(before) == 2 and not (out / "config.cfg").exists()
     engine["after"] = None
     with pytest.raises(InputError, match="Continue that run with --resume"):
-        distill(*arguments, paths[1], student, settings)
-    summary = distill(*arguments, paths[1], student, settings, resume=True)
+        again()
+    summary = again(resume=True)
     assert (summary["resumed_shards"], summary["shards"]) == (2, 4)
     names = ("teachers/*.npz", "dev.spacy", "model-last/ner/model")
-    assert contents(paths[0], *names) == contents(paths[1], *names)
-    assert before.items() <= contents(paths[1] / "teachers", "*.npz").items()
+    assert contents(tmp_path / "whole", *names) == contents(out, *names)
+    assert before.items() <= contents(out / "teachers", "*.npz").items()
 
 
-def test_distill_resume_with_changed_input_raises(
-    teacher: str, student: Path, tmp_path: Path
-) -> None:
+def test_distill_resume_with_changed_input_raises(teacher, student, tmp_path, out) -> None:
     texts, gold = write_texts(tmp_path / "in.jsonl", TEXTS), write_gold(tmp_path / "gold.spacy")
-    out = tmp_path / "out"
     distill([teacher], [gold, texts], out, student)
 
     def refuse(
@@ -237,9 +243,7 @@ def test_distill_resume_with_changed_input_raises(
     assert summary["resumed_shards"] == 0 and summary["out"] > 2 * len(TEXTS)
 
 
-def test_load_in_worker_auto_dtype_depends_on_all_teachers(
-    teacher: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_load_in_worker_auto_dtype_depends_on_all_teachers(teacher, monkeypatch) -> None:
     load = partial(shards.load_in_worker, "auto", -1, teachers=[teacher, teacher], component=None)
     for of_teachers, expected in (
         (["bf16", "bf16"], "bf16"),
@@ -251,32 +255,26 @@ def test_load_in_worker_auto_dtype_depends_on_all_teachers(
         assert load() == expected
 
 
-def test_distill_accepts_dtype_auto(teacher: str, student: Path, tmp_path: Path) -> None:
-    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
-    settings = DEFAULTS._replace(dtype="auto")
-    assert distill([teacher], [texts], tmp_path / "out", student, settings)["out"] == len(TEXTS)
+def test_distill_accepts_dtype_auto(teach: Any) -> None:
+    assert teach(dtype="auto")["out"] == len(TEXTS)
 
 
 @pytest.mark.usefixtures("trains")
-def test_distill_resume_reuses_scores_for_another_student(
-    teacher: str, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
-    distill([teacher], [texts], tmp_path / "out", student)
+def test_distill_resume_reuses_scores_for_another_student(teach, tmp_path, monkeypatch) -> None:
+    teach()
     monkeypatch.setattr(run, "teach_shard", lambda *args, **settings: 1 / 0)
     other = write_config(tmp_path / "other.cfg", scheme="io")
-    summary = distill([teacher], [texts], tmp_path / "out", other, temperature=2.0, resume=True)
+    summary = teach(config=other, temperature=2.0, resume=True)
     assert spacy.load(summary["model"]).get_pipe("ner").scheme.name == "io"
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("trains")
-def test_distill_weight_0_equals_plain_training(teacher: str, tmp_path: Path) -> None:
+def test_distill_weight_0_equals_plain_training(teach: Any, out: Path, tmp_path: Path) -> None:
     """The same bits as `spacy train` on the gold docs in the same order."""
     config = write_config(tmp_path / "config.cfg", steps=8)
     gold = write_gold(tmp_path / "gold.spacy", times=4)
-    out = tmp_path / "out"
-    distill([teacher], [], out, config, gold=gold, dev=gold, weight=0.0)
+    teach((), config=config, gold=gold, dev=gold, weight=0.0)
     order = [eg.reference for eg in distill_corpus(out / "teachers")(spacy.blank("en"))]
     assert [doc.text for doc in order] != sorted(doc.text for doc in order)
     DocBin(docs=order).to_disk(tmp_path / "ordered.spacy")
@@ -287,18 +285,16 @@ def test_distill_weight_0_equals_plain_training(teacher: str, tmp_path: Path) ->
     spacy_train(tmp_path / "plain.cfg", tmp_path / "plain")
     model = "model-last/ner/model"
     assert (tmp_path / "plain" / model).read_bytes() == (out / model).read_bytes()
-    distill([teacher], [], out, config, gold=gold, dev=gold, weight=0.5, resume=True)
+    teach((), config=config, gold=gold, dev=gold, weight=0.5, resume=True)
     assert (tmp_path / "plain" / model).read_bytes() != (out / model).read_bytes()
 
 
-def test_distill_gold_docs_keep_entities_and_get_scores(
-    teacher: str, student: Path, tmp_path: Path
-) -> None:
+def test_distill_gold_docs_keep_entities_and_get_scores(teach, tmp_path, out) -> None:
     gold, texts = write_gold(tmp_path / "gold.spacy"), tmp_path / "in.spacy"
     raw = [eg.reference for eg in make_examples(spacy.blank("en"))][:1]  # its entities are not read
     DocBin(docs=raw).to_disk(texts)
-    summary = distill([teacher], [texts], tmp_path / "out", student, gold=gold, dev=gold)
-    found = list(distill_corpus(tmp_path / "out" / "teachers")(spacy.blank("en")))
+    summary = teach(texts, gold=gold, dev=gold)
+    found = list(distill_corpus(out / "teachers")(spacy.blank("en")))
     by_text = {(eg.text, ents(eg.reference) != []) for eg in found}
     sentences = {(text, entities != []) for text, entities in SENTENCES if text}
     assert by_text == sentences | {(SENTENCES[0][0], False)}
@@ -332,10 +328,8 @@ def untrained(config: Path, gold: Path, folder: Path) -> str:
 
 @pytest.mark.slow
 def test_distill_folds_teach_gold_docs_by_teachers_trained_without_them(
-    trainable: str, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    teach_folds: Any, trainable: str, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gold, texts = write_gold(tmp_path / "gold.spacy"), tmp_path / "in.jsonl"
-    write_texts(texts, TEXTS[:2])
     seen: list[list[str]] = []
     read = folds.train_folds
 
@@ -346,10 +340,8 @@ def test_distill_folds_teach_gold_docs_by_teachers_trained_without_them(
 
     monkeypatch.setattr(folds, "train_folds", train_folds)
     numbers: list[int] = []
-    out = tmp_path / "out"
-    two = [trainable, trainable]
-    settings = {"gold": gold, "dev": gold, "folds": 2, "on_fold": numbers.append}
-    summary = distill(two, [texts], out, student, **settings)
+    again = partial(teach_folds, [trainable] * 2, texts=TEXTS[:2], on_fold=numbers.append)
+    summary = again()
     assert numbers == [1, 1, 2, 2]
     assert (summary["in"], summary["empty"]) == (len(SENTENCES) + 1, 1)
     (folder,) = (out / "folds").iterdir()
@@ -381,36 +373,31 @@ def test_distill_folds_teach_gold_docs_by_teachers_trained_without_them(
     assert fitted and all(fitted)
     # What is there is not trained again, and the result is the same.
     before = contents(out, "teachers/part-*", "config.cfg")
-    distill(two, [texts], out, student, **settings, resume=True)
+    again(resume=True)
     assert len(numbers) == 4
     assert contents(out, "teachers/part-*", "config.cfg") == before
 
 
 @pytest.mark.usefixtures("copies")
-def test_distill_interrupted_folds_are_not_trained_again(
-    trainable: str, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gold = write_gold(tmp_path / "gold.spacy")
+def test_distill_interrupted_folds_are_not_trained_again(teach_folds, out, tmp_path) -> None:
     for last, expected in ((2, [1, 2]), (0, [2])):
         numbers: list[int] = []
-        ended = pytest.raises(KeyboardInterrupt) if last else nullcontext()
-        with ended:
-            settings = {"gold": gold, "dev": gold, "folds": 2, "on_fold": killed_in(last, numbers)}
-            distill([trainable], [], tmp_path / "out", student, **settings)
+        with pytest.raises(KeyboardInterrupt) if last else nullcontext():
+            teach_folds(on_fold=killed_in(last, numbers))
         assert numbers == expected
     # Other gold docs have other folds.
     other = write_gold(tmp_path / "other.spacy", 2)
-    settings = {"gold": other, "dev": gold, "folds": 2, "on_fold": numbers.append}
-    distill([trainable], [], tmp_path / "another", student, **settings)
+    teach_folds(gold=other, on_fold=numbers.append, restart=True)
     assert numbers == [2, 1, 2]
 
 
 @pytest.mark.usefixtures("copies")
 def test_distill_invalid_input_raises_before_training_folds(
-    trainable: str, student: Path, tmp_path: Path, trained: Any
+    teach_folds: Any, trainable: str, tmp_path: Path, out: Path
 ) -> None:
-    gold, numbers, out = write_gold(tmp_path / "gold.spacy"), [], tmp_path / "out"
-    settings: Any = {"gold": gold, "dev": gold, "folds": 2, "on_fold": numbers.append}
+    numbers: list[int] = []
+    teach_folds = partial(teach_folds, on_fold=numbers.append)
+    gold = tmp_path / "gold.spacy"
     (tmp_path / "no_text.csv").write_text("a,b\n1,2\n")
     for wrong, message in (
         (gold, "expected every file once"),
@@ -418,32 +405,30 @@ def test_distill_invalid_input_raises_before_training_folds(
         (tmp_path / "no_text.csv", "text"),
     ):
         with pytest.raises(InputError, match=message):
-            distill([trainable], [wrong], out, student, **settings)
+            teach_folds(texts=wrong)
     other = write_config(tmp_path / "other.cfg", scheme="bio", overlap=True, spans_key="other")
     config = write_config(tmp_path / "teacher.cfg", overlap=True)
     overlapping = untrained(config, gold, tmp_path / "overlapping")
     with pytest.raises(InputError, match="spans_key 'other' of the student, got one with 'sc'"):
-        distill([overlapping], [], out, other, **settings)
+        teach_folds([overlapping], other)
     frozen = spacy.load(trainable)
     (name,) = frozen.pipe_names
     frozen.config["training"]["frozen_components"] = [name]
     frozen.to_disk(tmp_path / "frozen")
     with pytest.raises(InputError, match="folds: expected a config that trains"):
-        distill([str(tmp_path / "frozen")], [], out, student, **settings)
+        teach_folds([str(tmp_path / "frozen")])
     assert numbers == []
-    distill([trainable], [], out, student, **settings)
+    teach_folds()
     assert numbers == [1, 2]
     with pytest.raises(InputError, match="got one with an earlier run"):
-        distill([trainable], [], out, student, **{**settings, "folds": 3})
+        teach_folds(folds=3)
     with pytest.raises(InputError, match="the gold docs, teachers and folds of the earlier run"):
-        distill([trainable], [], out, student, **{**settings, "folds": 3}, resume=True)
+        teach_folds(folds=3, resume=True)
     assert numbers == [1, 2]
     # A run that replaces this one can be continued too.
-    settings["folds"] = 3
     with pytest.raises(KeyboardInterrupt):
-        interrupted = {**settings, "on_fold": killed_in(2, numbers)}
-        distill([trainable], [], out, student, **interrupted, restart=True)
-    distill([trainable], [], out, student, **settings, resume=True)
+        teach_folds(folds=3, on_fold=killed_in(2, numbers), restart=True)
+    teach_folds(folds=3, resume=True)
     assert numbers == [1, 2, 1, 2, 2, 3]
     assert len([*(out / "folds").iterdir()]) == 1
 
@@ -457,32 +442,24 @@ def killed_in(last: int, numbers: list[int]) -> Any:
     return on_fold
 
 
-def test_distill_unknown_gpu_raises_before_training_folds(
-    trainable: str, student: Path, tmp_path: Path
-) -> None:
-    gold, numbers = write_gold(tmp_path / "gold.spacy"), []
-    settings: Any = {"gold": gold, "dev": gold, "folds": 2, "on_fold": numbers.append}
+def test_distill_unknown_gpu_raises_before_training_folds(teach_folds: Any) -> None:
     with pytest.raises(InputError, match="expected a GPU with the number 99"):
-        distill([trainable], [], tmp_path / "out", student, **settings, gpu_ids=[99])
-    assert numbers == []
+        teach_folds(on_fold=pytest.fail, gpu_ids=[99])
 
 
 @pytest.mark.slow
-def test_distill_folds_accept_softmax_teacher(
-    tmp_path: Path, student: Path, trainable: str
-) -> None:
-    gold = write_gold(tmp_path / "gold.spacy")
+def test_distill_folds_accept_softmax_teacher(tmp_path, teach_folds, trainable) -> None:
+    gold = tmp_path / "gold.spacy"
     config = Config().from_disk(write_config(tmp_path / "softmax.cfg"), interpolate=False)
     config["components"]["ner"]["model"]["decoder"] = "softmax"
     config.to_disk(tmp_path / "softmax.cfg")
     teachers = [untrained(tmp_path / "softmax.cfg", gold, tmp_path / "softmax"), trainable]
-    summary = distill(teachers, [], tmp_path / "out", student, gold=gold, dev=gold, folds=2)
+    summary = teach_folds(teachers)
     assert summary["errors"] == 0
 
 
 @pytest.mark.slow
-def test_frozen_components_of_teachers_keep_their_weights(tmp_path: Path, student: Path) -> None:
-    gold = write_gold(tmp_path / "gold.spacy")
+def test_frozen_components_of_teachers_keep_their_weights(tmp_path, teach_folds, out) -> None:
     tagger = spacy.blank("en")
     tagger.add_pipe("tagger").add_label("X")  # type: ignore[attr-defined]
     tagger.initialize()
@@ -492,36 +469,26 @@ def test_frozen_components_of_teachers_keep_their_weights(tmp_path: Path, studen
     config["components"]["tagger"] = {"source": str(tmp_path / "tagger")}
     config["training"]["frozen_components"] = ["tagger"]
     config.to_disk(tmp_path / "teacher.cfg")
+    gold = tmp_path / "gold.spacy"
     teacher = untrained(tmp_path / "teacher.cfg", gold, tmp_path / "teacher")
-    distill([teacher], [], tmp_path / "out", student, gold=gold, dev=gold, folds=2)
-    made = [*(tmp_path / "out" / "folds").rglob("fold-*-teacher-0")]
+    teach_folds([teacher])
+    made = [*(out / "folds").rglob("fold-*-teacher-0")]
     assert len(made) == 2
     for each in made:
         pair = (spacy.load(name).get_pipe("tagger").model.to_bytes() for name in (each, teacher))
         assert len({*pair}) == 1
 
 
-def test_distill_invalid_fold_count_raises(trainable: str, student: Path, tmp_path: Path) -> None:
-    gold, texts = write_gold(tmp_path / "gold.spacy"), write_texts(tmp_path / "in.jsonl", TEXTS)
+def test_distill_invalid_fold_count_raises(teach: Any, teach_folds: Any) -> None:
     with pytest.raises(InputError, match="folds: expected a gold corpus, to divide into 2, got no"):
-        distill([trainable], [texts], tmp_path / "out", student, folds=2)
+        teach(folds=2)
     for number in (1, 100):
         with pytest.raises(InputError, match=f"folds: expected 2 to .*, got {number}"):
-            distill([trainable], [], tmp_path / "out", student, gold=gold, folds=number)
+            teach_folds(folds=number)
 
 
-def test_distill_reads_records_written_by_annotate(
-    teacher: str, student: Path, tmp_path: Path
-) -> None:
-    rows = [{"text": text, "entities": []} for text in TEXTS]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    summary = distill([teacher], [tmp_path / "in.jsonl"], tmp_path / "out", student)
-    assert (summary["out"], summary["errors"]) == (len(TEXTS), 0)
-
-
-def test_empty_texts_and_failures_are_counted(
-    teacher: str, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_empty_texts_and_failures_are_counted(teach, tmp_path, out, monkeypatch) -> None:
+    """A column of entities, as `predict` writes it, is no failure."""
     texts = [*TEXTS, "", "poison", "", "poison too"]
     original = shards._adopt
 
@@ -533,36 +500,16 @@ def test_empty_texts_and_failures_are_counted(
     monkeypatch.setattr(shards, "_adopt", adopt)
     path = write_texts(tmp_path / "in.jsonl", texts)
     with path.open("a") as file:
-        file.write('\n{"text": 3}\n')
-    summary = distill([teacher], [path], tmp_path / "out", student)
-    expected = {"in": len(TEXTS) + 3, "out": len(TEXTS), "errors": 3, "empty": 3}
+        file.write('\n{"text": 3}\n{"text": "more", "entities": []}\n')
+    summary = teach(path)
+    expected = {"in": len(TEXTS) + 4, "out": len(TEXTS) + 1, "errors": 3, "empty": 3}
     assert expected.items() <= summary.items()
-    lines = (tmp_path / "out" / "teachers" / "errors.jsonl").read_text().splitlines()
+    lines = (out / "teachers" / "errors.jsonl").read_text().splitlines()
     errors = [(error["line"], error["reason"]) for error in map(json.loads, lines)]
     n = len(TEXTS)
     assert [line for line, _ in errors] == [n + 2, n + 4, n + 6]
     assert errors[0][1] == "ValueError: bad doc"
-    docs = [
-        d
-        for f in find_shards(tmp_path / "out/teachers")
-        for d in read_shard(f, spacy.blank("en").vocab).docs
-    ]
-    assert [doc.text for doc in docs] == TEXTS
-
-
-def test_distill_teacher_merging_tokens_logs_doc_error(
-    trained: Any, student: Path, tmp_path: Path
-) -> None:
-    nlp = spacy.blank("en")
-    nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Nothing to see"}])
-    nlp.add_pipe("merge_entities")
-    nlp.add_pipe("crf_ner", source=trained)
-    nlp.to_disk(tmp_path / "merging")
-    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
-    summary = distill([str(tmp_path / "merging")], [texts], tmp_path / "out", student)
-    assert summary["errors"] == 1
-    text = (tmp_path / "out" / "teachers" / "errors.jsonl").read_text()
-    assert "expected the 9 tokens of the student, got 7 others" in text
+    assert [doc.text for doc in teacher_docs(out)] == [*TEXTS, "more"]
 
 
 @Language.component("merge_and_split")
@@ -575,60 +522,57 @@ def merge_and_split(doc: Doc) -> Doc:
     return doc
 
 
-def test_distill_teacher_shifting_tokens_logs_doc_error(
-    trained: Any, student: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    "components, message",
+    [
+        (["entity_ruler", "merge_entities"], "the 9 tokens of the student, got 7 others"),
+        (["merge_and_split"], "the 4 tokens of the student, got 4 others"),
+    ],
+)
+def test_distill_teacher_with_other_tokens_logs_doc_error(
+    components: list[str], message: str, trained: Any, teach: Any, tmp_path: Path, out: Path
 ) -> None:
     nlp = spacy.blank("en")
-    nlp.add_pipe("merge_and_split")
+    for name in components:
+        pipe: Any = nlp.add_pipe(name)
+        if name == "entity_ruler":
+            pipe.add_patterns([{"label": "GPE", "pattern": "Nothing to see"}])
     nlp.add_pipe("crf_ner", source=trained)
-    nlp.to_disk(tmp_path / "shifting")
-    texts = write_texts(tmp_path / "in.jsonl", ["Tim Cook visited Hanoi", *TEXTS[1:]])
-    summary = distill([str(tmp_path / "shifting")], [texts], tmp_path / "out", student)
-    assert summary["errors"] >= 1
-    text = (tmp_path / "out" / "teachers" / "errors.jsonl").read_text()
-    assert "expected the 4 tokens of the student, got 4 others" in text
+    nlp.to_disk(tmp_path / "other")
+    teach(["Tim Cook visited Hanoi", *TEXTS[1:]], [str(tmp_path / "other")])
+    (line,) = (out / "teachers" / "errors.jsonl").read_text().splitlines()
+    assert f"expected {message}" in line
 
 
-def test_distill_only_empty_texts_raises(teacher: str, student: Path, tmp_path: Path) -> None:
-    texts = write_texts(tmp_path / "in.jsonl", ["", ""])
+def test_distill_only_empty_texts_raises(teach: Any) -> None:
     with pytest.raises(InputError, match="expected documents with a token, got none of 0, and 2"):
-        distill([teacher], [texts], tmp_path / "out", student)
+        teach(["", ""])
 
 
 @pytest.mark.slow
-def test_a_long_text_is_cut_into_docs(teacher: str, student: Path, tmp_path: Path) -> None:
+def test_a_long_text_is_cut_into_docs(teach: Any, out: Path) -> None:
     text = "Tim Cook visited Hanoi, and no one else did. " * 23_000  # a megabyte
-    (tmp_path / "in.txt").write_text(f"{text}\n{TEXTS[0]}\n")
-    summary = distill([teacher], [tmp_path / "in.txt"], tmp_path / "out", student)
-    assert summary["out"] == 2
-    vocab = spacy.blank("en").vocab
-    docs = [
-        d for f in find_shards(tmp_path / "out" / "teachers") for d in read_shard(f, vocab).docs
-    ]
+    assert teach([text, TEXTS[0]])["out"] == 2
+    docs = teacher_docs(out)
     assert "".join(doc.text for doc in docs[:-1]) == text
     assert all(len(doc.text) <= 10_000 for doc in docs) and len(docs) > 100
     assert all(doc.text.startswith("Tim Cook") for doc in docs)
 
 
-def test_distill_uses_tokens_of_student(trained: Any, student: Path, tmp_path: Path) -> None:
+def test_distill_uses_tokens_of_student(trained, teach, tmp_path, out) -> None:
     """Not of the teacher, which splits other words."""
     other = spacy.blank("de")
     other.add_pipe("crf_ner", source=trained)
     other.to_disk(tmp_path / "german")
-    texts = write_texts(tmp_path / "in.jsonl", ["I cannot visit Hanoi z.B. today"] * 10)
-    distill([str(tmp_path / "german")], [texts], tmp_path / "out", student)
+    teach(["I cannot visit Hanoi z.B. today"] * 10, [str(tmp_path / "german")])
     words = [token.text for token in spacy.blank("en")("I cannot visit Hanoi z.B. today")]
     assert words != [token.text for token in spacy.blank("de")("I cannot visit Hanoi z.B. today")]
-    for eg in distill_corpus(tmp_path / "out" / "teachers")(spacy.blank("en")):
+    for eg in distill_corpus(out / "teachers")(spacy.blank("en")):
         assert [token.text for token in eg.predicted] == words
 
 
-def test_distill_measures_agreement_on_held_out_docs(
-    teacher: str, student: Path, tmp_path: Path, trained: Any
-) -> None:
-    texts = write_texts(tmp_path / "in.jsonl", [f"{text} {i}" for i in range(9) for text in TEXTS])
-    out = tmp_path / "out"
-    distill([teacher], [texts], out, student)
+def test_distill_measures_agreement_on_held_out_docs(teach: Any, out: Path, trained: Any) -> None:
+    teach([f"{text} {i}" for i in range(9) for text in TEXTS])
     nlp = spacy.blank("en")
     held = list(DocBin().from_disk(out / "dev.spacy").get_docs(nlp.vocab))
     config = Config().from_disk(out / "config.cfg")
@@ -644,9 +588,7 @@ def test_distill_measures_agreement_on_held_out_docs(
 
 
 @pytest.mark.usefixtures("trains")
-def test_distill_accepts_teachers_with_different_label_order(
-    teacher: str, student: Path, tmp_path: Path
-) -> None:
+def test_distill_accepts_teachers_with_different_label_order(teach, teacher, tmp_path, out) -> None:
     other = spacy.blank("en")
     model = {"hidden_width": 8, "tok2vec": TOK2VEC}
     other.add_pipe("crf_ner", name="finder", config={"scheme": "io", "model": model})
@@ -656,9 +598,8 @@ def test_distill_accepts_teachers_with_different_label_order(
     train(other, make_examples(other), steps=2)
     finder.temperature = 1.5
     other.to_disk(tmp_path / "other")
-    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
-    summary = distill([teacher, str(tmp_path / "other")], [texts], tmp_path / "out", student)
-    (file,) = find_shards(tmp_path / "out" / "teachers")
+    summary = teach(TEXTS, [teacher, str(tmp_path / "other")])
+    (file,) = find_shards(out / "teachers")
     shard = read_shard(file, spacy.blank("en").vocab)
     assert [t.labels for t in shard.teachers] == [
         ("GPE", "ORG", "PERSON"),
@@ -671,87 +612,75 @@ def test_distill_accepts_teachers_with_different_label_order(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("trains")
-def test_distill_overlapping_entities_scores_spans(tmp_path: Path) -> None:
+def test_distill_overlapping_entities_scores_spans(teach: Any, tmp_path: Path, out: Path) -> None:
     nlp = spacy.blank("en")
     model = {"hidden_width": 16, "tok2vec": TOK2VEC}
     nlp.add_pipe("crf_ner", config={"overlap": True, "model": model, "scheme": "bio"})
     train(nlp, make_examples(nlp))
     nlp.to_disk(tmp_path / "teacher")
     config = write_config(tmp_path / "config.cfg", overlap=True, spans_key="sc")
-    texts = write_texts(tmp_path / "in.jsonl", TEXTS * 3)
-    distill([str(tmp_path / "teacher")], [texts], tmp_path / "out", config)
-    (held, *_) = DocBin().from_disk(tmp_path / "out" / "dev.spacy").get_docs(nlp.vocab)
+    teach(TEXTS * 3, [str(tmp_path / "teacher")], config)
+    (held, *_) = DocBin().from_disk(out / "dev.spacy").get_docs(nlp.vocab)
     assert [(str(s), s.label_) for s in held.spans["sc"]] == [
         ("Tim Cook", "PERSON"),
         ("Hanoi", "GPE"),
     ]
-    nlp = spacy.load(tmp_path / "out" / "model-best")
+    nlp = spacy.load(out / "model-best")
     assert nlp.get_pipe("ner").overlap
     assert nlp.meta["performance"]["spans_sc_f"] is not None
     weights = nlp.config["training"]["score_weights"]
     assert {name for name, weight in weights.items() if weight} == {"spans_sc_f"}
 
 
-def with_labels(path: Path, labels: list[str]) -> Path:
+def change_config(path: Path, section: str, **settings: Any) -> None:
     config = Config().from_disk(path)
-    config["initialize"]["components"] = {"ner": {"labels": labels}}
+    config[section].update(settings)
     config.to_disk(path)
-    return path
 
 
 @pytest.mark.usefixtures("trains")
-def test_distill_mismatched_labels_raise(teacher: str, student: Path, tmp_path: Path) -> None:
-    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
+def test_distill_mismatched_labels_raise(teach, teacher, student, tmp_path, out) -> None:
     nlp = spacy.blank("en")
     doc = nlp.make_doc("a place")
     doc.ents = [spacy.tokens.Span(doc, 0, 2, "PLACE")]
     DocBin(docs=[doc]).to_disk(tmp_path / "gold.spacy")
-    out = tmp_path / "out"
     with pytest.raises(InputError, match=r"gold.spacy, entity 'a place' .*\['GPE', .* got 'PLACE'"):
-        distill([teacher], [texts], out, student, gold=tmp_path / "gold.spacy")
+        teach(gold=tmp_path / "gold.spacy")
     other = spacy.blank("en")
     ner: Any = other.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
     ner.add_label("GPE")
     other.initialize()
     other.to_disk(tmp_path / "other")
     with pytest.raises(InputError, match=r"other: expected a teacher of .* without \['ORG', 'PERS"):
-        distill([teacher, str(tmp_path / "other")], [texts], out, student)
+        teach(TEXTS, [teacher, str(tmp_path / "other")])
     overlapping = write_config(tmp_path / "overlapping.cfg", overlap=True)
     with pytest.raises(InputError, match="expected a teacher with overlap True and max_nesting 1"):
-        distill([teacher], [texts], out, overlapping)
-    with_labels(student, ["ORG", "GPE"])
+        teach(config=overlapping)
+    change_config(student, "initialize", components={"ner": {"labels": ["ORG", "GPE"]}})
     with pytest.raises(InputError, match=r"labels \['GPE', 'ORG'\], got one also of \['PERSON'\]"):
-        distill([teacher], [texts], out, student)
+        teach()
     assert not out.exists()
-    with_labels(student, ["PERSON", "ORG", "GPE"])
-    summary = distill([teacher], [texts], out, student)
+    change_config(student, "initialize", components={"ner": {"labels": ["PERSON", "ORG", "GPE"]}})
+    summary = teach()
     assert spacy.load(summary["model"]).get_pipe("ner").labels == ("PERSON", "ORG", "GPE")
 
 
-def test_distill_invalid_arguments_raise(teacher: str, student: Path, tmp_path: Path) -> None:
-    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
-    spacy.blank("en").to_disk(tmp_path / "blank")
-    with pytest.raises(InputError, match="expected a pipeline with a crf_ner component, got"):
-        distill([str(tmp_path / "blank")], [texts], tmp_path / "out", student)
-    config = tmp_path / "blank" / "config.cfg"
-    with pytest.raises(InputError, match="expected a pipeline with a crf_ner component, got"):
-        distill([teacher], [texts], tmp_path / "out", config)
-    with pytest.raises(InputError, match=r"There is no config 'cn'. Did you mean cnn\?"):
-        distill([teacher], [texts], tmp_path / "out", "cn")
-    with pytest.raises(InputError, match="teachers: expected a pipeline, got none"):
-        distill([], [texts], tmp_path / "out", student)
-    with pytest.raises(InputError, match=r"expected a weight from 0\.0 to 1\.0"):
-        distill([teacher], [texts], tmp_path / "out", student, weight=2.0)
-    with pytest.raises(InputError, match="expected every file once"):
-        gold = write_gold(tmp_path / "gold.spacy")
-        distill([teacher], [gold], tmp_path / "out", student, gold=gold)
-    with pytest.raises(InputError, match="expected spaCy's binary format"):
-        distill([teacher], [], tmp_path / "out", student, gold=texts)
+def test_distill_invalid_arguments_raise(teach: Any, tmp_path: Path) -> None:
+    blank, gold = tmp_path / "blank", write_gold(tmp_path / "gold.spacy")
+    spacy.blank("en").to_disk(blank)
+    for settings, message in (
+        ({"teachers": [str(blank)]}, "expected a pipeline with a crf_ner component, got"),
+        ({"config": blank / "config.cfg"}, "expected a pipeline with a crf_ner component, got"),
+        ({"config": "cn"}, r"There is no config 'cn'. Did you mean cnn\?"),
+        ({"teachers": []}, "teachers: expected a pipeline, got none"),
+        ({"weight": 2.0}, r"expected a weight from 0\.0 to 1\.0"),
+        ({"texts": gold, "gold": gold}, "expected every file once"),
+    ):
+        with pytest.raises(InputError, match=message):
+            teach(**settings)
 
 
-def test_distill_does_not_replace_inputs_or_foreign_files(
-    teacher: str, student: Path, tmp_path: Path
-) -> None:
+def test_distill_does_not_replace_inputs_or_foreign_files(teacher, student, tmp_path) -> None:
     texts, gold = write_texts(tmp_path / "in.jsonl", TEXTS), write_gold(tmp_path / "gold.spacy")
     out = tmp_path / "training"
     shutil.copytree(teacher, out / "model-best")
@@ -779,35 +708,26 @@ def test_distill_does_not_replace_inputs_or_foreign_files(
 @pytest.mark.parametrize(
     "settings", [{"max_epochs": 2}, {"max_steps": 0, "patience": 0}], ids=["epochs", "endless"]
 )
-def test_distill_config_with_endless_training_raises(
-    settings: Any, teacher: str, student: Path, tmp_path: Path
-) -> None:
-    config = Config().from_disk(student)
-    config["training"].update(settings)
-    config.to_disk(student)
-    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
+def test_distill_config_with_endless_training_raises(settings, teach, student, out) -> None:
+    change_config(student, "training", **settings)
     with pytest.raises(InputError, match=r"small.cfg: expected max_steps or patience .* Set max_s"):
-        distill([teacher], [texts], tmp_path / "out", student)
-    assert not (tmp_path / "out").exists()
+        teach()
+    assert not out.exists()
 
 
-def test_many_small_files_hold_out_a_tenth(teacher: str, student: Path, tmp_path: Path) -> None:
+def test_many_small_files_hold_out_a_tenth(teach: Any, tmp_path: Path, out: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     for i in range(20):
         (folder / f"{i:02}.csv").write_text(f"text\nTim Cook visited Hanoi {i}\n")
-    out = tmp_path / "out"
-    distill([teacher], [folder], out, student)
+    teach(folder)
     held = list(DocBin().from_disk(out / "dev.spacy").get_docs(spacy.blank("en").vocab))
     assert [doc.text.split()[-1] for doc in held] == ["0", "10"]
     rest = {eg.text for eg in distill_corpus(out / "teachers", hold_out=10)(spacy.blank("en"))}
     assert len(rest) == 18 and not rest & {doc.text for doc in held}
 
 
-def test_distill_invalid_gold_raises_before_teaching(
-    teacher: str, student: Path, tmp_path: Path
-) -> None:
-    texts, out = write_texts(tmp_path / "in.jsonl", TEXTS), tmp_path / "out"
+def test_distill_invalid_gold_raises_before_teaching(teach: Any, tmp_path: Path, out: Path) -> None:
     nlp = spacy.blank("en")
     doc = nlp.make_doc("in Hanoi  today")
     doc.ents = [spacy.tokens.Span(doc, 1, 3, "GPE")]
@@ -818,9 +738,8 @@ def test_distill_invalid_gold_raises_before_teaching(
             ("in.jsonl", InputError, "expected spaCy's binary format, a .spacy file"),
             ("space.spacy", InputError, "begins and ends with a word"),
         ):
-            given: Any = {option: tmp_path / name}
             with pytest.raises(error, match=message):
-                distill([teacher], [texts], out, student, **given)
+                teach(**{option: tmp_path / name})
     assert not out.exists()
 
 
@@ -837,18 +756,14 @@ def test_distill_invalid_gold_raises_before_teaching(
     ],
 )
 def test_distill_student_with_source_or_tokenizer_init_raises(
-    section: str, content: Any, message: str, teacher: str, student: Path, tmp_path: Path
+    section: str, content: Any, message: str, teach: Any, student: Path
 ) -> None:
-    config = Config().from_disk(student)
-    config[section].update(content)
-    config.to_disk(student)
+    change_config(student, section, **content)
     with pytest.raises(InputError, match=message):
-        distill([teacher], [], tmp_path / "out", student)
+        teach()
 
 
-def test_folds_of_teacher_with_a_changed_setting_are_others(
-    trained: Language, tmp_path: Path
-) -> None:
+def test_folds_of_teacher_with_a_changed_setting_are_others(trained, tmp_path) -> None:
     gold = tmp_path / "gold.spacy"
     DocBin(docs=[eg.reference for eg in make_examples(trained)]).to_disk(gold)
     trained.to_disk(tmp_path / "teacher")
@@ -856,5 +771,6 @@ def test_folds_of_teacher_with_a_changed_setting_are_others(
     for disabled in ([], [], ["GPE"]):
         teacher = shards.LoadedTeacher(str(tmp_path / "teacher"), -1, None, None)
         teacher.pipe.disabled_labels = disabled
-        found.append(folds.FoldTeachers([teacher], [str(gold)], 2, tmp_path / "folds").folder)
+        made = folds.FoldTeachers([teacher], teacher.pipe, gold, 2, tmp_path / "folds")
+        found.append(made.folder)
     assert found[0] == found[1] != found[2]
