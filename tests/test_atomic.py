@@ -66,9 +66,7 @@ def test_atomic_write_with_failing_replacement_keeps_complete_folder(
     ids=["one-byte", "two-bytes", "three-bytes"],
 )
 @pytest.mark.parametrize("is_folder", [False, True])
-def test_atomic_write_takes_every_name_that_the_file_system_does(
-    tmp_path: Path, name: str, is_folder: bool
-) -> None:
+def test_atomic_write_takes_every_name_that_the_file_system_does(tmp_path, name, is_folder) -> None:
     path = tmp_path / name
     path.touch()  # the name is allowed
     path.unlink()
@@ -95,18 +93,14 @@ def test_atomic_write_of_long_name_removes_what_killed_processes_left(tmp_path: 
         assert mine.exists() and not left.exists()
 
 
-def test_atomic_write_of_file_over_folder_raises(tmp_path: Path) -> None:
+def test_atomic_write_replaces_folder_by_file_only_if_asked(tmp_path: Path) -> None:
+    """As the part of a corpus, which is a folder if it is large."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine").touch()
     is_refused = pytest.raises(InputError, match="expected the name of a file, got a folder")
     with is_refused, atomic_write(tmp_path / "folder") as unfinished:
         unfinished.write_text("new")
     assert [path.name for path in tmp_path.rglob("*")] == ["folder", "mine"]
-
-
-def test_atomic_write_with_folder_by_file_replaces_folder(tmp_path: Path) -> None:
-    """As the part of a corpus, which is a folder if it is large."""
-    (tmp_path / "folder").mkdir()
     with atomic_write(tmp_path / "folder", folder_by_file=True) as unfinished:
         unfinished.write_text("new")
     assert (tmp_path / "folder").read_text() == "new"
@@ -126,9 +120,7 @@ def test_atomic_write_through_link_replaces_target(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "new"
 
 
-def test_atomic_write_fills_empty_folder_in_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_atomic_write_fills_empty_folder_in_place(tmp_path, monkeypatch) -> None:
     """It may be a mount, or the current folder of a shell."""
     (tmp_path / "empty").mkdir(mode=0o700)
     number = (tmp_path / "empty").stat().st_ino
@@ -187,18 +179,6 @@ def test_atomic_write_by_two_processes_keeps_one_whole(tmp_path: Path, kind: str
         assert [*first] == []
         last = "first"
     assert {file.name: file.read_text() for file in path.iterdir()} == {"both": last, last: last}
-    assert [*tmp_path.iterdir()] == [path]
-
-
-def test_atomic_write_of_file_by_two_processes_keeps_last(tmp_path: Path) -> None:
-    path = tmp_path / "out.jsonl"
-    with atomic_write(path) as first:
-        first.write_text("of the first")
-        with atomic_write(path) as second:
-            assert first != second
-            second.write_text("of the second")
-        assert path.read_text() == "of the second"
-    assert path.read_text() == "of the first"
     assert [*tmp_path.iterdir()] == [path]
 
 

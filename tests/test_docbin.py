@@ -36,14 +36,10 @@ def test_read_docbin_returns_complete_and_empty_docs(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "raised, expected",
-    [(KeyError, InputError), (OSError, OSError), (MemoryError, MemoryError)],
+    "raised, expected", [(KeyError, InputError), (OSError, OSError), (MemoryError, MemoryError)]
 )
 def test_read_docbin_raises_input_error_only_for_data_errors(
-    raised: type[Exception],
-    expected: type[Exception],
-    file: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    raised: type[Exception], expected: type[Exception], file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def get_docs(*args: Any) -> Iterator[Doc]:
         raise raised
@@ -131,9 +127,7 @@ def test_find_encoders_once_prevents_repeated_searches(monkeypatch: pytest.Monke
     assert srsly.msgpack_loads(srsly.msgpack_dumps({1, 2})) == ["late"]
 
 
-def test_package_that_spacy_imports_prevents_repeated_searches(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_package_that_spacy_imports_prevents_repeated_searches(file, monkeypatch) -> None:
     """Also where spaCy itself reads a corpus, as in `spacy train`."""
     import_module("spacy_crf_ner.pipeline")
     searches = Counter[str]()

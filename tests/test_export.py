@@ -145,9 +145,7 @@ def doc_of(nlp: Language, words: list[str], spaces: list[bool], preset: list[Any
 @given(drawn=documents())
 @example(drawn=[(["Tim", "0\u00ad"], [False, False], [])])  # a mark of no width in a word
 @pytest.mark.filterwarnings("ignore:The preset entity")
-def test_exported_entities_and_confidences_match_torch(
-    pair: tuple[Language, Language], drawn: list[Any]
-) -> None:
+def test_exported_entities_and_confidences_match_torch(pair, drawn) -> None:
     docs = [list(nlp.pipe([doc_of(nlp, *each) for each in drawn])) for nlp in pair]
     for expected, doc in zip(*docs, strict=True):
         check_same(expected, doc)
@@ -174,9 +172,7 @@ def test_exported_potentials_match_torch(pair: tuple[Language, Language]) -> Non
     )
 
 
-def test_copies_of_exported_pipeline_predict_same_entities(
-    pair: tuple[Language, Language], tmp_path: Path
-) -> None:
+def test_copies_of_exported_pipeline_predict_same_entities(pair, tmp_path) -> None:
     nlp = pair[1]
     nlp.to_disk(tmp_path / "again")
     copies = [
@@ -193,15 +189,6 @@ def test_copies_of_exported_pipeline_predict_same_entities(
         np.testing.assert_array_equal(*(each.emissions for each in first))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["both"])
-def test_exported_pipeline_with_two_processes_matches_one(kind: str, make: Any) -> None:
-    nlp = export_pipeline(make(kind))
-    expected = [nlp(text) for text in TEXTS]
-    for one, two in zip(expected, nlp.pipe(TEXTS, n_process=2, batch_size=3), strict=True):
-        check_same(one, two, 1e-6)
-
-
 HEADS = [
     {"rnn": "gru"},
     {"rnn": "rnn", "bidirectional": False, "dense_width": 8},
@@ -214,6 +201,11 @@ HEADS = [
 def test_export_of_each_head_matches_torch(head: dict[str, Any]) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": TOK2VEC, **head}})
+    check_export(nlp)
+
+
+def check_export(nlp: Language) -> None:
+    """Train a pipeline, and compare what its network computes before and after the export."""
     train(nlp, make_examples(nlp), steps=2)
     docs = [nlp.make_doc(text) for text in TEXTS]
     before = nlp.get_pipe("crf_ner").model.predict(docs)
@@ -229,11 +221,7 @@ def test_export_with_static_vectors_matches_torch() -> None:
         nlp.vocab.set_vector(name, rng.normal(size=5).astype("f"))
     words = {**WORDS, "chars": "none", "word_width": 0, "shape_width": 0, "static_vectors": True}
     nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": words}})
-    train(nlp, make_examples(nlp), steps=2)
-    docs = [nlp.make_doc(text) for text in TEXTS]
-    before = nlp.get_pipe("crf_ner").model.predict(docs)
-    after = export_pipeline(nlp).get_pipe("crf_ner").model.predict(docs)
-    np.testing.assert_allclose(after.emissions, before.emissions, atol=1e-5)
+    check_export(nlp)
 
 
 def test_export_of_overlapping_entities_matches_torch(tmp_path: Path) -> None:
@@ -276,9 +264,7 @@ def calibrated(shared: Any, make: Any) -> Path:
     return Path(shared("to_export_calibrated", fitted))
 
 
-def test_export_keeps_guarantees_in_fp32_and_drops_them_in_int8(
-    calibrated: Path, tmp_path: Path
-) -> None:
+def test_export_keeps_guarantees_in_fp32_and_drops_them_in_int8(calibrated, tmp_path) -> None:
     pytest.importorskip("onnx")
     nlp = spacy.load(calibrated)
     guaranteed = guarantees(nlp)
@@ -371,9 +357,7 @@ assert not {"torch", "transformers", "spacy_transformers"} & {*sys.modules}
 """
 
 
-def test_exported_pipeline_predicts_without_torch(
-    without_torch: Any, exported: Path, calibrated: Path
-) -> None:
+def test_exported_pipeline_predicts_without_torch(without_torch, exported, calibrated) -> None:
     run = without_torch([sys.executable, "-c", CODE, str(exported), repr(TEXTS)])
     assert run.returncode == 0, run.stderr
     entities, *errors = run.stdout.splitlines()
@@ -429,22 +413,16 @@ def refused(nlp: Language, match: str, dtype: str = "fp32") -> None:
     assert (nlp.config.to_str(), nlp.pipe_names) == (config, names)
 
 
-def test_export_without_recognizer_raises() -> None:
+def test_export_with_wrong_dtype_or_without_recognizer_raises(trained: Language) -> None:
+    refused(trained, r"expected one of \['fp32', 'int8'\], got 'bf16'", "bf16")
+    refused(trained, "int8 is for pipelines with a transformer", "int8")
+    with trained.select_pipes(disable="crf_ner"):
+        refused(trained, r"\[crf_ner\] expected an enabled component, got a disabled one")
     refused(spacy.blank("en"), "expected a pipeline with a crf_ner component")
 
 
-def test_export_with_unknown_dtype_raises(trained: Language) -> None:
-    refused(trained, r"expected one of \['fp32', 'int8'\], got 'bf16'", "bf16")
-
-
-def test_int8_export_without_transformer_raises(trained: Language) -> None:
-    refused(trained, "int8 is for pipelines with a transformer", "int8")
-
-
 @pytest.mark.parametrize("package, extra", [("onnx", "int8"), ("onnxruntime", "int8")])
-def test_int8_export_with_missing_package_raises(
-    package: str, extra: str, trained: Language, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_int8_export_with_missing_package_raises(package, extra, trained, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     refused(trained, rf'The package {package} .*"\.\[{extra}\]"', "int8")
 
@@ -459,38 +437,28 @@ def test_export_with_other_listener_raises(tiny_transformer: str) -> None:
     refused(nlp, "got 'tok2vec', to which tagger listens too")
 
 
-def test_export_with_unused_transformer_raises(tiny_transformer: str) -> None:
+RNN = {"@architectures": "spacy-crf-ner.RNNEncoder.v1", "hidden_width": 8, "tok2vec": TOK2VEC}
+CHAIN = {"@layers": "chain.v1", "*": {"of": LISTENER, "then": {"@layers": "Dropout.v1"}}}
+
+
+@pytest.mark.parametrize(
+    "shared, tok2vec, message",
+    [
+        (OWN_TRANSFORMER, TOK2VEC, r"got 'tok2vec'\. Export"),  # nothing listens
+        (OWN_TRANSFORMER, CHAIN, r"\[crf_ner\] .* got 'chain.v1', which needs torch"),
+        (RNN, LISTENER, r"\[crf_ner\] .* got 'spacy-crf-ner.RNNEncoder.v1', which needs torch"),
+        (None, RNN, r"\[crf_ner\] .* got 'spacy-crf-ner.RNNEncoder.v1', which needs torch"),
+    ],
+)
+def test_export_of_other_layers_raises(shared, tok2vec, message, tiny_transformer) -> None:
     nlp = spacy.blank("en")
-    add_shared(nlp, tiny_transformer)
-    nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": TOK2VEC}})
+    if shared is OWN_TRANSFORMER:
+        shared = {**shared, "name": tiny_transformer}
+    if shared is not None:
+        nlp.add_pipe("tok2vec", config={"model": shared})
+    nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": tok2vec}})
     nlp.initialize(lambda: make_examples(nlp))
-    refused(nlp, r"got 'tok2vec'\. Export")
-
-
-def test_export_with_listener_below_other_layer_raises(tiny_transformer: str) -> None:
-    nlp = spacy.blank("en")
-    add_shared(nlp, tiny_transformer)
-    layer = {"@layers": "chain.v1", "*": {"of": LISTENER, "then": {"@layers": "Dropout.v1"}}}
-    nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": layer}})
-    nlp.initialize(lambda: make_examples(nlp))
-    refused(nlp, r"\[crf_ner\] .* got 'chain.v1', which needs torch")
-
-
-@pytest.mark.parametrize("is_shared", [True, False])
-def test_export_with_rnn_encoder_tok2vec_raises(is_shared: bool) -> None:
-    layer = {"@architectures": "spacy-crf-ner.RNNEncoder.v1", "hidden_width": 8, "tok2vec": TOK2VEC}
-    nlp = spacy.blank("en")
-    if is_shared:
-        nlp.add_pipe("tok2vec", config={"model": layer})
-        layer = LISTENER
-    nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": layer}})
-    nlp.initialize(lambda: make_examples(nlp))
-    refused(nlp, r"\[crf_ner\] .* got 'spacy-crf-ner.RNNEncoder.v1', which needs torch")
-
-
-def test_export_with_disabled_recognizer_raises(trained: Language) -> None:
-    with trained.select_pipes(disable="crf_ner"):
-        refused(trained, r"\[crf_ner\] expected an enabled component, got a disabled one")
+    refused(nlp, message)
 
 
 def test_export_with_slow_tokenizer_raises(phobert: str) -> None:
@@ -501,15 +469,5 @@ def test_export_with_slow_tokenizer_raises(phobert: str) -> None:
 
 
 @pytest.mark.parametrize("pair", ["char"], indirect=True)
-def test_exported_pipeline_raises_on_export_and_training(pair: tuple[Language, Language]) -> None:
-    nlp = pair[1]
-    refused(nlp, "got 'spacy-crf-ner.OnnxNetwork.v1'")
-    examples = [Example(nlp.make_doc("Tim Cook"), nlp.make_doc("Tim Cook"))]
-    ner: Any = nlp.get_pipe("crf_ner")
-    for mistake in (
-        lambda: nlp.update(examples),
-        lambda: nlp.initialize(lambda: make_examples(nlp)),
-        lambda: ner.add_label("NEW"),
-    ):
-        with pytest.raises(ValueError, match="got an exported one, which only predicts"):
-            mistake()
+def test_export_of_exported_pipeline_raises(pair: tuple[Language, Language]) -> None:
+    refused(pair[1], "got 'spacy-crf-ner.OnnxNetwork.v1'")

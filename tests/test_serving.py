@@ -23,9 +23,8 @@ uvicorn = pytest.importorskip("uvicorn")
 
 
 @pytest.fixture
-def nlp(trained: Language, tmp_path: Path) -> Language:
-    trained.to_disk(tmp_path / "model")
-    return spacy.load(tmp_path / "model")
+def nlp(trained: Language) -> Language:
+    return spacy.load(trained.path)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -42,9 +41,7 @@ def offsets(entities: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
     return [(each["start"], each["end"], each["label"]) for each in entities]
 
 
-def test_concurrent_requests_return_own_entities_in_batches(
-    nlp: Language, trained: Language, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_requests_return_own_entities_in_batches(nlp, trained, monkeypatch) -> None:
     texts = ["Tim Cook visited Hanoi.", "Nothing.", "", "Hanoi"] * 10
     sizes: list[int] = []
     pipe = nlp.pipe
@@ -73,9 +70,7 @@ def test_overlapping_entities_are_served() -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("poison"), OSError("disk")])
-def test_text_that_fails_is_the_only_one_without_an_answer(
-    client: Any, nlp: Language, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_text_that_fails_is_the_only_one_without_an_answer(client, nlp, monkeypatch, error) -> None:
     """Unless the machine fails."""
     pipe = nlp.pipe
 
@@ -96,9 +91,7 @@ def test_text_that_fails_is_the_only_one_without_an_answer(
     assert client.post("/entities", json={"text": "Hanoi"}).status_code == 200
 
 
-def test_server_refuses_too_large_and_invalid_requests(
-    client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_refuses_too_large_and_invalid_requests(client, monkeypatch) -> None:
     assert len(client.post("/batch", json=[""] * 1000).json()) == 1000
     for texts, limit in ((["x", "x" * 100_001], 100_000), ([""] * 1001, 1000)):
         refused = client.post("/batch", json=texts)
@@ -132,9 +125,7 @@ def test_server_refuses_only_texts_that_the_tokenizer_changes(nlp: Language) -> 
         assert offsets(found) == expected(nlp, "Hanoi")
 
 
-def test_server_keeps_vocab_size_after_requests(
-    client: Any, nlp: Language, trained: Language, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_keeps_vocab_size_after_requests(client, nlp, trained, monkeypatch) -> None:
     monkeypatch.setattr("spacy_crf_ner.annotate.runner.MAX_NEW_WORDS", -1)
     sizes = set()
     for i in range(20):
@@ -145,9 +136,7 @@ def test_server_keeps_vocab_size_after_requests(
     assert len(sizes) == 1
 
 
-def test_server_returns_error_when_pipeline_drops_docs(
-    client: Any, nlp: Language, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_returns_error_when_pipeline_drops_docs(client, nlp, monkeypatch) -> None:
     monkeypatch.setattr(nlp, "pipe", lambda batch, **_: iter(()))
     assert client.post("/entities", json={"text": "Hanoi"}).status_code == 500
 
@@ -165,9 +154,7 @@ def test_health_describes_the_pipeline(nlp: Language) -> None:
 # The command
 
 
-def test_serve_command_runs_the_app_on_the_port(
-    nlp: Language, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_serve_command_runs_the_app_on_the_port(nlp, monkeypatch) -> None:
     ran: list[Any] = []
 
     def run(server: Any, sockets: list[socket.socket]) -> None:
@@ -175,7 +162,7 @@ def test_serve_command_runs_the_app_on_the_port(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(uvicorn.Server, "run", run)
-    arguments = ["serve", str(tmp_path / "model"), "--port", "0", "--max-batch", "3"]
+    arguments = ["serve", str(nlp.path), "--port", "0", "--max-batch", "3"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     ((config, (host, port)),) = ran
