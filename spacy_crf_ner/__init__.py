@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from .evaluation.guarantees import guarantees
     from .pipeline.accelerate import accelerate
     from .pipeline.transformer_config import transformer_model
-    from .trainer.run import train
+    from .training.run import train
 
 __version__ = "0.1.0"
 __all__ = ["accelerate", "guarantees", "train", "transformer_model"]
@@ -14,7 +14,7 @@ __all__ = ["accelerate", "guarantees", "train", "transformer_model"]
 MODULES = {
     "accelerate": ".pipeline.accelerate",
     "guarantees": ".evaluation.guarantees",
-    "train": ".trainer.run",
+    "train": ".training.run",
     "transformer_model": ".pipeline.transformer_config",
 }
 

@@ -65,7 +65,7 @@ REPLACED = {
     "--config char.cfg": "--config short.cfg",  # of `distill`
     " --folds 2": " --folds 0",  # training takes long
     " --folds 3": " --folds 0",
-    " --folds 5": " --folds 2",  # of `calibrate`
+    " --folds 5": " --folds 2",
     " careful --recall 0.95": " new --recall 0.5",  # "careful" exists, and the corpus is small
     "export training/model-best exported": "export training/model-best new",  # so does "exported"
 }

@@ -28,15 +28,6 @@ def calibrate(
     target: Annotated[
         Path, typer.Argument(metavar="OUTPUT", help="New folder for the calibrated pipeline.")
     ],
-    train: Annotated[Path | None, typer.Option(help="Training data, for --folds.")] = None,
-    folds: Annotated[
-        int | None,
-        typer.Option(
-            min=2,
-            help="Train this many times on all folds of --train but one, and fit to the entities "
-            "of this one too: for a CORPUS of fewer than 200 entities.",
-        ),
-    ] = None,
     f_beta: Annotated[
         float | None,
         typer.Option(
@@ -85,7 +76,6 @@ def calibrate(
     Examples:
       spacy-crf-ner calibrate training/model-best corpus/dev.spacy calibrated
       spacy-crf-ner calibrate model dev.spacy best --f-beta 1 --texts new/
-      spacy-crf-ner calibrate model few.spacy best --train train.spacy --folds 5
     """
     leave_out_torch_if_exported(model, dtype)
     from ..annotate.sample import read_sample
@@ -95,13 +85,10 @@ def calibrate(
     from ..pipeline.calibration import calibration_of
     from ..pipeline.load import load
     from ..pipeline.lookup import recognizer, recognizer_name
-    from ..training.cross_validation import train_held_out
 
     check_new_folder(target)
     if texts and f_beta is None:
         raise InputError("--texts: expected --f-beta with it, got none. Add --f-beta 1 for F1.")
-    if (folds is None) != (train is None):
-        raise InputError("--folds and --train need each other. Use --folds 5 --train TRAIN.")
     nlp = load(model, gpu_id, dtype)
     docs = None
     if texts:
@@ -109,25 +96,9 @@ def calibrate(
         docs = read_sample(nlp, recognizer_name(nlp, component), texts, settings, SAMPLE)
     examples = read_examples(nlp, corpus, component)
     warn_if_trained_on(nlp, model, examples)
-    of_folds: Any = ()
-    if folds is not None and train is not None:
-        trained = read_examples(nlp, train, component)
-        steps = nlp.config["training"]["max_steps"]
-        typer.echo(
-            f"Training {folds} pipelines, each as the config of {model} says: max_steps = {steps}.",
-            err=True,
-        )
-        of_folds = train_held_out(nlp, trained, folds, component, gpu_id)
-        of_folds = tracked(of_folds, "Training folds", folds)
+    shown = tracked(examples, "Calibrating", len(examples))
     with plain_warnings():
-        result = fit(
-            nlp,
-            tracked(examples, "Calibrating", len(examples)),
-            component,
-            f_beta=f_beta,
-            docs=docs,
-            folds=of_folds,
-        )
+        result = fit(nlp, shown, component, f_beta=f_beta, docs=docs)
     pipe = recognizer(save_fitted(model, nlp, target), component)
     _print_measures(result, f_beta)
     typer.echo(calibration_of(pipe))

@@ -15,9 +15,9 @@ from .console import note, plain_warnings, print_table, right
 if TYPE_CHECKING:
     from spacy.language import Language
 
-    from ..trainer.run import Trained
+    from ..training.run import Trained
 
-# As in `trainer.config`, which takes seconds to import.
+# As in `training.options`, which takes seconds to import.
 CONFIG, TIMEOUT = "transformer", 30.0
 
 
@@ -66,6 +66,9 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the training that was interrupted.")
     ] = False,
+    no_calibrate: Annotated[
+        bool, typer.Option("--no-calibrate", help="Do not calibrate the confidences on dev.")
+    ] = False,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Minutes that a process waits for another one.")
     ] = TIMEOUT,
@@ -105,13 +108,16 @@ def train(
     from spacy.util import import_file
 
     from ..pipeline.load import load
-    from ..trainer.config import Options
-    from ..trainer.run import train_pipeline
     from ..training.distributed.process_group import RankError
+    from ..training.options import Options
+    from ..training.run import train_pipeline
 
     if code is not None:
         import_file("python_code", code)
-    asked = Options(config, transformer, steps, folds, seed, gpu, None, overrides, resume, timeout)
+    asked = Options(
+        *(config, transformer, steps, folds, seed, gpu, None, overrides, resume, timeout),
+        calibrate=not no_calibrate,
+    )
     start = time.monotonic()
     try:
         with plain_warnings():

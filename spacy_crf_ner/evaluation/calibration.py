@@ -36,7 +36,6 @@ def calibrate(
     *,
     f_beta: float | None = None,
     docs: Iterable[Doc] | None = None,
-    folds: Iterable[tuple[Language, Iterable[Example]]] = (),
 ) -> dict[str, Any]:
     """Fit temperature and Platt scaling of a `crf_ner` component; measure calibration around it.
 
@@ -53,8 +52,6 @@ def calibrate(
         docs: Docs such as those to annotate, for this threshold; they need no gold, and the
             components before it must have processed them. None for the predicted docs of the
             examples. Without f_beta, they are not read.
-        folds: Pipelines with the same settings, each with examples that it was not trained on: more
-            to fit to, beside the examples.
 
     Returns:
         The "temperature", "platt_slope", "platt_intercept" and "platt_ceiling"; how many entities
@@ -85,12 +82,10 @@ def calibrate(
             f"{[*pipe.enabled_labels]}. Calibrate on docs such as those to annotate, with gold "
             "where the component reads it."
         )
-    more = [scored for each, held in folds for scored in _score(each, name, held)]
     docs = None if docs is None or f_beta is None else [*docs]
     with restored_on_error(pipe), computed_once(pipe):
-        fitted = _fit(pipe, read, more, f_beta, docs)
-    used = [eg.text for egs in (read, *(each.examples for each in more)) for eg in egs]
-    pipe.seen_texts.remember("dev", [*used, *(doc.text for doc in docs or ())])
+        fitted = _fit(pipe, read, f_beta, docs)
+    pipe.seen_texts.remember("dev", [each.text for each in (*read, *(docs or ()))])
     if promised := [kind for kind in SETTINGS_OF if kind in pipe.cfg["guarantees"]]:
         warnings.warn(
             f"[{name}] The promises of {', '.join(promised)} were for another calibration and are "
@@ -155,7 +150,6 @@ def _threshold_that_stays(pipe: "CRFEntityRecognizer") -> str:
 def _fit(
     pipe: "CRFEntityRecognizer",
     examples: Sequence[Example],
-    more: Sequence[Scored],
     f_beta: float | None,
     docs: Iterable[Doc] | None,
 ) -> dict[str, Any]:
@@ -164,8 +158,8 @@ def _fit(
     if is_calibrated(pipe):
         forget_calibration(pipe)
         uncalibrated = _measure(pipe, examples, beta)
-    pipe.fit_temperature(examples, more)
-    pipe.fit_platt_scaling(examples, more)
+    pipe.fit_temperature(examples)
+    pipe.fit_platt_scaling(examples)
     threshold = None
     if f_beta is not None:
         pipe.decode = "max_expected_f"

@@ -69,7 +69,7 @@ def is_calibrated_when_saved(config: Config) -> bool:
 
 
 def without_calibration(config: Config) -> None:
-    """Remove the callback from a config whose dev corpus is not gold, or not held out."""
+    """Remove the callback from a config, such as one whose dev corpus is not gold."""
     if is_calibrated_when_saved(config):
         config["training"]["before_to_disk"] = None
 
@@ -117,8 +117,8 @@ def _choose(nlp: Language, name: str, examples: Sequence[Example], words: int) -
         return chosen
     logger.warning(
         f"[{name}] calibration: expected entities in the dev corpus, got none in {len(chosen)} "
-        "docs. The confidences are not calibrated. Annotate some docs, or set "
-        "training.before_to_disk to null."
+        "docs. The confidences are not calibrated. Annotate some docs, or turn the calibration "
+        "off: train --no-calibrate."
     )
     return []
 

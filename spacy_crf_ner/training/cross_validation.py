@@ -2,7 +2,7 @@
 
 import io
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,14 +14,17 @@ from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Corpus, Example
 from spacy.training.initialize import init_nlp
 from spacy.training.loop import train
+from spacy.util import get_sourced_components, load_model_from_config
 from thinc.api import Config
 
 from ..docbin import document_of
+from ..evaluation.calibration import calibrate_on_folds
 from ..input_error import InputError
-from ..pipeline.lookup import recognizer, recognizer_name, recognizer_names
+from ..pipeline.gold import gold_entities
+from ..pipeline.lookup import recognizer, recognizer_names
 from ..pipeline.settings import copy_settings
 from .calibration import without_calibration
-from .config_file import reader_block, set_corpora
+from .config_file import given_labels, reader_block, set_corpora
 from .distill_corpus import READER as DISTILL
 from .labeled_corpora import READER as LABELLED
 from .rehearsal import CALLBACK as REHEARSAL
@@ -90,15 +93,53 @@ def train_folds(
         yield _train(config, parts, "model-best", gpu_id, negative_key, source), held_out
 
 
-def train_on_all(nlp: Language, docs: Sequence[Doc], gpu_id: int = -1) -> Language:
-    """Train a pipeline with the settings of another one on all docs, and return its last weights.
+def train_with_folds(
+    config: Config,
+    docs: Sequence[Doc],
+    folds: int,
+    gpu_id: int,
+    on_message: Callable[[str], None],
+) -> tuple[Language, dict[str, Any]]:
+    """Train a pipeline on all docs, and one without each fold; calibrate the first on the folds.
 
-    The last steps have the lowest learning rates, and no docs are left to choose a checkpoint.
+    The sentences of a document are in one fold, where the corpus marks documents. The pipeline has
+    the weights of the last step, whose learning rate is the lowest, as no docs are left to choose a
+    checkpoint. Its scores are those of the folds.
+
+    Returns the pipeline, and how reliable the confidences are "before" and "after" the calibration.
+    Raises InputError for a sourced component, a frozen one, fewer different documents than folds,
+    and as `train_folds`.
     """
-    negative_key = recognizer(nlp).incorrect_spans_key
+    if sourced := [*get_sourced_components(config)]:
+        raise InputError(
+            f"folds: expected components with a factory, got {sourced} with a source, whose "
+            "weights would be lost. Train without folds, or load weights in [initialize] instead."
+        )
+    nlp = load_model_from_config(config, auto_fill=True)
+    pipe = recognizer(nlp)
+    check_not_frozen(nlp, pipe.name)
+    docs = [doc for doc in docs if len(doc)]
+    fold_of = divide([document_of(doc) or doc.text for doc in docs], folds)
+    found = {ent.label_ for doc in docs for ent in gold_entities(doc, pipe.entities_key)}
+    config = nlp.config.copy()
+    # One of the labels may be in one fold.
+    labels = [*given_labels(nlp)] or sorted(found)
+    config["initialize"]["components"][pipe.name] = {"labels": labels}
+    key = pipe.incorrect_spans_key
+    on_message(f"Training on all {len(docs)} docs")
     parts = {"train": docs, "dev": [docs[i] for i in sorted(_draw_dev(range(len(docs)), 0))]}
-    config = _with_labels(nlp, recognizer_name(nlp))
-    return _train(config, parts, "model-last", gpu_id, negative_key, nlp)
+    trained = _train(config, parts, "model-last", gpu_id, key, None)
+    held_out = train_folds(config, docs, fold_of, gpu_id, 0, key)
+
+    def of_folds() -> Iterator[tuple[Language, list[Example]]]:
+        for number in range(1, folds + 1):
+            on_message(f"Training without fold {number} of {folds}")
+            without, rows = next(held_out)
+            yield without, [*Corpus("").make_examples(without, [docs[i] for i in rows])]
+
+    measured = calibrate_on_folds(trained, of_folds())
+    trained.meta["performance"] = measured.pop("scores")
+    return trained, measured
 
 
 def _draw_dev(numbers: Sequence[int], seed: int) -> set[int]:
@@ -142,34 +183,6 @@ def _train(
                 pipe.from_bytes(given.to_bytes())
         train(nlp, folder, use_gpu=gpu_id, stdout=io.StringIO())
         return spacy.load(folder / chosen)
-
-
-def train_held_out(
-    nlp: Language, examples: Sequence[Example], folds: int, name: str | None, gpu_id: int = -1
-) -> Iterator[tuple[Language, list[Example]]]:
-    """Train a pipeline again without each fold of its training docs; yield it with this fold.
-
-    The sentences of a document are in one fold, where the corpus marks documents. Raises InputError
-    if the pipeline has no such component, or a frozen one; for fewer different documents than
-    folds; and for a config whose corpora have no path.
-    """
-    name = recognizer_name(nlp, name)
-    check_not_frozen(nlp, name)
-    config = _with_labels(nlp, name)
-    golds = [eg.reference for eg in examples]
-    fold_of = divide([document_of(gold) or gold.text for gold in golds], folds)
-    key = recognizer(nlp, name).incorrect_spans_key
-    return (
-        (trained, list(Corpus("").make_examples(trained, [golds[i] for i in held_out])))
-        for trained, held_out in train_folds(config, golds, fold_of, gpu_id, 0, key, source=nlp)
-    )
-
-
-def _with_labels(nlp: Language, name: str) -> Config:
-    """Return the config of a pipeline that names the labels: one of them may be in one fold."""
-    config = nlp.config.copy()
-    config["initialize"]["components"][name] = {"labels": [*recognizer(nlp, name).labels]}
-    return config
 
 
 def check_not_frozen(nlp: Language, name: str) -> None:

@@ -57,7 +57,7 @@ def test_default_of_max_loss_is_that_of_the_function(command):
 
 def test_defaults_of_train_are_those_of_the_function():
     pytest.importorskip("torch")
-    from spacy_crf_ner.trainer.config import Options
+    from spacy_crf_ner.training.options import Options
 
     found = {each.name: each.default for each in get_command(app).get_command(None, "train").params}
     defaults = vars(Options())

@@ -15,8 +15,8 @@ from spacy_crf_ner import extras
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.docbin import read_docbin
 from spacy_crf_ner.pipeline.lookup import recognizer
-from spacy_crf_ner.trainer import run
-from trainer.conftest import DEV, SMALL
+from spacy_crf_ner.training import run
+from training.conftest import DEV, SMALL
 
 runner = CliRunner()
 TINY = ["--config", "cnn", "--gpu", "-1", "--steps", "2"]
@@ -131,16 +131,20 @@ def test_folds_print_pooled_scores_and_calibration_error(folder: Path) -> None:
     assert [path.name for path in (folder / "out").iterdir()] == ["model-best"]
 
 
-def test_resume_and_seed_are_passed_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_seed_and_no_calibration_are_passed_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: list[Any] = []
 
     def record(config: Any, output: Path, **options: Any) -> None:
-        given.append((config["training"]["seed"], output, options))
+        settings = config["training"]
+        given.append((settings["seed"], settings["before_to_disk"], output, options))
 
     monkeypatch.setattr(run.loop, "train", record)
-    assert train("corpus", "out", *TINY, "--resume", "--seed", "3", "--timeout", "2").exit_code == 0
+    words = "--resume", "--seed", "3", "--timeout", "2", "--no-calibrate"
+    assert train("corpus", "out", *TINY, *words).exit_code == 0
     options = {"gpu_id": -1, "resume": True, "timeout": 2.0}
-    assert given == [(3, Path("out"), options)]
+    assert given == [(3, None, Path("out"), options)]
 
 
 def test_device_is_a_gpu_if_there_is_one(

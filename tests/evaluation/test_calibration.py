@@ -443,39 +443,6 @@ def test_calibrate_command_on_calibrated_pipeline_shows_three_columns(
     assert ["uncalibrated", "as", "it", "was", "now"] in heads
 
 
-def test_calibrate_command_folds_trains_on_the_other_folds(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are the folds of the training data; who trains them has a test of its own."""
-    train_docs = [("Rex saw Bonn", [(8, 12, "LOC")]), ("Rex came", [])]
-    new_docs = [("Bonn is far", [(0, 4, "LOC")]), ("Anna is late", [(0, 4, "PER")])]
-    for name, sentences in (("train", train_docs), ("dev", new_docs)):
-        docs = [eg.reference for eg in make_examples(spacy.blank("en"), sentences)]
-        DocBin(docs=docs).to_disk(tmp_path / f"{name}.spacy")
-    asked: list[Any] = []
-
-    def train_held_out(nlp: Language, examples: list[Example], *rest: Any) -> Any:
-        asked.append(([eg.text for eg in examples], *rest))
-        yield nlp, examples
-
-    monkeypatch.setattr("spacy_crf_ner.training.cross_validation.train_held_out", train_held_out)
-    options = "--train", tmp_path / "train.spacy", "--folds", 2
-    code, output = run(folder / "model", tmp_path / "dev.spacy", tmp_path / "out", *options)
-    assert code == 0, output
-    assert asked == [(["Rex saw Bonn", "Rex came"], 2, None, -1)]
-    assert "Confidences: calibrated on 3 entities" in output.splitlines()
-
-    def train_no_fold(*given: Any) -> Any:
-        raise InputError("no memory")
-        yield
-
-    monkeypatch.setattr("spacy_crf_ner.training.cross_validation.train_held_out", train_no_fold)
-    code, output = run(folder / "model", tmp_path / "dev.spacy", tmp_path / "out2", *options)
-    steps = spacy.load(folder / "model").config["training"]["max_steps"]
-    assert code == 1 and f"Training 2 pipelines, each as the config of {folder}" in output
-    assert f"says: max_steps = {steps}." in output
-
-
 @pytest.mark.parametrize("beta", [0.5, 3.0])
 def test_calibrate_command_f_beta_saves_best_threshold(
     beta: float, folder: Path, tmp_path: Path
@@ -612,8 +579,6 @@ def test_calibrate_with_failing_docs_keeps_entities_aligned(nlp: Language) -> No
         ("model bare.spacy OUT", "expected examples with annotated entities"),
         ("model dev.spacy FULL", "expected a new or an empty folder"),
         ("model dev.spacy FULL/file", "file: expected a new or an empty folder"),
-        ("model dev.spacy OUT --folds 5", "--folds and --train need each other"),
-        ("model dev.spacy OUT --train dev.spacy", "--folds and --train need each other"),
         ("model dev.spacy OUT --f-beta 0", "f_beta: expected a number over 0, got"),
         ("model dev.spacy OUT --f-beta nan", "f_beta: expected a number over 0, got"),
         ("model dev.spacy OUT --texts words.txt", "--texts: expected --f-beta with it, got none"),

@@ -1,6 +1,5 @@
 """Calibration in `spacy train`, against `calibrate` on the saved pipelines."""
 
-import math
 import random
 import re
 import warnings
@@ -23,12 +22,11 @@ from pipelines import make_examples
 from spacy_crf_ner.distillation.student import student_config
 from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline.calibration import forget_calibration, is_calibrated, log_likelihoods
+from spacy_crf_ner.pipeline.calibration import forget_calibration, is_calibrated
 from spacy_crf_ner.pipeline.lookup import recognizer
 from spacy_crf_ner.pipeline.seen_texts import hashes_of
-from spacy_crf_ner.pipeline.temperature_scaling import VARIANCE
 from spacy_crf_ner.training.calibration import calibrate_on_dev
-from spacy_crf_ner.training.cross_validation import train_folds, train_held_out
+from spacy_crf_ner.training.cross_validation import train_folds
 
 ROOT = Path(__file__).parents[2]
 TRAIN = [
@@ -398,40 +396,6 @@ def test_calibrate_on_dev_with_random_augmenter_keeps_trained_weights(
         ner: Any = trained(config, tmp_path / key).get_pipe("ner")
         weights.append(ner.model.to_bytes())
     assert weights[0] == weights[1]
-
-
-def test_calibrate_with_folds_fits_to_docs_of_all_folds(corpus: Path, plain: Path) -> None:
-    """The likelihood is that of each doc by a pipeline that has not seen it, times the prior."""
-    nlp = spacy.load(plain)
-    nlp.config["training"]["max_steps"] = 4
-    more = [*TRAIN, ("Bonn came", [(0, 4, "LOC")]), ("Anna came", [(0, 4, "PER")])]
-    folds = list(train_held_out(nlp, make_examples(nlp, more), 3, None))
-    dev = list(Corpus(corpus / "dev.spacy")(nlp))
-    assert sorted(eg.text for _, held in folds for eg in held) == sorted(t for t, _ in more)
-    assert [len(held) for _, held in folds] == [2, 2, 2]
-    found = calibrate(nlp, dev, folds=folds)
-    every = [(nlp, dev), *folds]
-    assert found["calibrated_on"] == recognizer(nlp, "ner").calibrated_on == 6 + 6
-
-    def loss(temperature: float) -> float:
-        total = math.log(temperature) ** 2 / 2 / VARIANCE
-        for pipeline, examples in every:
-            pipe = recognizer(pipeline, "ner")
-            pipe.temperature = temperature
-            total -= sum(log_likelihoods(pipe, examples))
-        return total
-
-    best = found["temperature"]
-    assert loss(best) < loss(best * 1.02) and (best == 1.0 or loss(best) < loss(best / 1.02))
-    assert fits(nlp)[1:] != pytest.approx(expected(nlp, dev)[1:], rel=1e-2)
-
-
-def test_folds_of_a_frozen_component_raise_before_training(plain: Path) -> None:
-    """It would keep the weights that have seen all docs."""
-    nlp = spacy.load(plain)
-    nlp.config["training"]["frozen_components"] = ["ner"]
-    with pytest.raises(InputError, match=r"folds: .*trains \[ner\], got .*frozen_components"):
-        next(train_held_out(nlp, make_examples(nlp, TRAIN), 2, None))
 
 
 def test_train_folds_skips_calibration(corpus: Path) -> None:

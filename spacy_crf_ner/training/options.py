@@ -9,9 +9,9 @@ from thinc.api import Config
 
 from ..input_error import InputError
 from ..pipeline.lookup import FACTORY
-from ..training.config_file import find_config, get_dotted, read_config, with_overrides
-from ..training.distributed.process_group import AUTO, TIMEOUT
-from ..training.init_config import TOK2VECS, init_config, recommended_transformer
+from .config_file import find_config, get_dotted, read_config, with_overrides
+from .distributed.process_group import AUTO, TIMEOUT
+from .init_config import TOK2VECS, init_config, recommended_transformer
 
 TRANSFORMER = "${paths.transformer}"
 STEPS = "training.max_steps"
@@ -21,7 +21,8 @@ STEPS = "training.max_steps"
 class Options:
     """The settings of `train`; `timeout` is the minutes that a rank waits for another one.
 
-    Raises InputError for no steps, for one fold, and for two different numbers of steps.
+    Raises InputError for no steps, for one fold, for folds without calibration, and for two
+    different numbers of steps.
     """
 
     config: str | Path = "transformer"
@@ -34,11 +35,14 @@ class Options:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     resume: bool = False
     timeout: float = TIMEOUT
+    calibrate: bool = True
 
     def __post_init__(self) -> None:
         for name, value, least in (("steps", self.steps, 1), ("folds", self.folds or None, 2)):
             if value is not None and value < least:
                 raise InputError(f"{name}: expected {least} or more, got {value}.")
+        if self.folds and not self.calibrate:
+            raise InputError("Folds calibrate the pipeline. Train without folds, or calibrate.")
         other = self.overrides.get(STEPS)
         if self.steps is not None and isinstance(other, int) and other != self.steps:
             raise InputError(

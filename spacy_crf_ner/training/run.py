@@ -22,21 +22,21 @@ from ..input_error import InputError
 from ..ml.hardware import device_name, use_gpu
 from ..pipeline.load import load
 from ..pipeline.lookup import FACTORY, recognizer_names
-from ..training.calibration import calibrate_on_dev, is_calibrated_when_saved
-from ..training.config_file import (
+from .calibration import calibrate_on_dev, is_calibrated_when_saved, without_calibration
+from .config_file import (
     check_corpora,
     errors_of_spacy,
     set_corpora,
     set_steps,
     with_overrides,
 )
-from ..training.distributed import loop
-from ..training.distributed.checkpoint import STATE
-from ..training.distributed.process_group import AUTO, choose_gpu
-from ..training.init_config import fit_steps
-from .config import STEPS, Options, make_config
-from .corpus import Given, Parts, check_parts, convert_corpus, write_part
-from .folds import train_with_folds
+from .corpus_parts import Given, Parts, check_parts, convert_corpus, write_part
+from .cross_validation import train_with_folds
+from .distributed import loop
+from .distributed.checkpoint import STATE
+from .distributed.process_group import AUTO, choose_gpu
+from .init_config import fit_steps
+from .options import STEPS, Options, make_config
 
 OnMessage = Callable[[str], None]
 
@@ -70,6 +70,7 @@ def train(
     labels: Sequence[str] | None = None,
     overrides: Mapping[str, Any] = {},
     resume: bool = False,
+    calibrate: bool = True,
     on_message: OnMessage = print,
 ) -> Language:
     """Train a pipeline with a `crf_ner`, calibrate it, and return the best one.
@@ -97,6 +98,7 @@ def train(
         labels: The labels to predict; None for those of train.
         overrides: Settings of the config by dotted names, such as "training.dropout".
         resume: Continue the training that was interrupted, whose state is in `output`.
+        calibrate: Whether to calibrate the confidences of the best pipeline on dev.
         on_message: Called with what is good to know, a sentence at a time.
 
     Raises:
@@ -107,7 +109,10 @@ def train(
         raise InputError(
             "train: expected one process, got several. Run torchrun -m spacy_crf_ner train."
         )
-    options = Options(config, transformer, steps, folds, seed, gpu, labels, overrides, resume)
+    options = Options(
+        *(config, transformer, steps, folds, seed, gpu, labels, overrides, resume),
+        calibrate=calibrate,
+    )
     with TemporaryDirectory() as scratch:
         trained = train_pipeline(train, dev, Path(output or scratch), options, on_message)
         assert trained is not None
@@ -172,14 +177,15 @@ def train_pipeline(
 def _train(config: Config, output: Path, gpu_id: int, options: Options) -> Path | None:
     """Train in this rank; return the best pipeline, None in ranks other than 0.
 
-    It is calibrated, unless `before_to_disk` is null in the config.
+    It is calibrated, unless the options say otherwise.
     """
+    if not options.calibrate:
+        without_calibration(config)
     last = loop.train(config, output, gpu_id=gpu_id, resume=options.resume, timeout=options.timeout)
     if last is None:
         return None
     best = output / DIR_MODEL_BEST
-    is_off = config["training"].get("before_to_disk", {}) is None
-    if not (is_off or is_calibrated_when_saved(config)):
+    if options.calibrate and not is_calibrated_when_saved(config):
         nlp = load(str(best))
         if recognizer_names(nlp):
             save_fitted(best, calibrate_on_dev()(nlp), best)

@@ -1,6 +1,8 @@
 """Training on all docs of a small corpus: scores and calibration are those of folds."""
 
+import math
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from spacy.language import Language
 from spacy.scorer import Scorer
 from spacy.tokens import Doc
 from spacy.training import Corpus, Example
-from spacy.util import load_config
+from spacy.util import load_config, set_dot_to_object
 
 from helpers import LEARNED
 from pipelines import ents, make_examples, small
@@ -19,15 +21,15 @@ from spacy_crf_ner.docbin import DOCUMENT, META
 from spacy_crf_ner.evaluation.calibration import calibrate_on_folds, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.calibration import log_likelihoods
 from spacy_crf_ner.pipeline.lookup import recognizer
 from spacy_crf_ner.pipeline.seen_texts import hashes_of
 from spacy_crf_ner.pipeline.settings import CALIBRATION
+from spacy_crf_ner.pipeline.temperature_scaling import VARIANCE
 from spacy_crf_ner.pipeline.transformer_config import bundled_config
-from spacy_crf_ner.trainer import folds as of_folds
-from spacy_crf_ner.trainer.folds import train_with_folds
 from spacy_crf_ner.training import cross_validation
-from spacy_crf_ner.training.cross_validation import train_held_out
-from trainer.conftest import DEV, SMALL
+from spacy_crf_ner.training.cross_validation import divide, train_folds, train_with_folds
+from training.conftest import DEV, SMALL
 
 ALL = [*LEARNED, *DEV]
 
@@ -62,6 +64,17 @@ def measured(folds: list[tuple[Language, list[Example]]]) -> list[float]:
     return [found[name] for name in ("entities", "ece", "ece_by_chance", "brier")]
 
 
+def loss(folds: list[tuple[Language, list[Example]]], temperature: float) -> float:
+    """Minus the log likelihood of each doc by a pipeline that has not seen it, and the prior."""
+    total = math.log(temperature) ** 2 / 2 / VARIANCE
+    for nlp, examples in folds:
+        pipe = recognizer(nlp)
+        own, pipe.temperature = pipe.temperature, temperature
+        total -= sum(log_likelihoods(pipe, examples))
+        pipe.temperature = own
+    return total
+
+
 def test_scores_and_calibration_are_those_of_each_pipeline_on_its_fold(
     folds: list[tuple[Language, list[Example]]],
 ) -> None:
@@ -78,12 +91,15 @@ def test_scores_and_calibration_are_those_of_each_pipeline_on_its_fold(
     for each, _ in folds:
         for name, value in values.items():
             setattr(recognizer(each), name, value)
+    best = pipe.temperature
+    assert loss(folds, best) < loss(folds, best * 1.02)
+    assert best == 1.0 or loss(folds, best) < loss(folds, best / 1.02)
     assert measures(found["after"]) == measured(folds)
     assert found["after"]["ece"] < found["before"]["ece"] - 0.01
 
 
 def test_pipeline_is_trained_on_all_docs_and_calibrated_on_those_of_folds() -> None:
-    docs = [eg.reference for eg in make_examples(spacy.blank("en"), ALL)]
+    docs = gold_docs()
     said: list[str] = []
     nlp, measured = train_with_folds(config(), docs, 2, -1, said.append)
     assert said == [
@@ -96,11 +112,15 @@ def test_pipeline_is_trained_on_all_docs_and_calibrated_on_those_of_folds() -> N
     assert pipe.seen_texts.known().train == hashes_of(text for text, _ in ALL)
     assert pipe.calibrated_on == sum(len(spans) for _, spans in ALL)
     # The same folds again, each by a pipeline that has not seen it.
-    blank = spacy.util.load_model_from_config(config(), auto_fill=True)
-    for label in pipe.labels:
-        recognizer(blank).add_label(label)
-    examples = list(Corpus("").make_examples(blank, docs))
-    again = predicted(list(train_held_out(blank, examples, 2, None)))
+    again = spacy.util.load_model_from_config(config(), auto_fill=True).config
+    again["initialize"]["components"]["ner"] = {"labels": ["LOC", "PER"]}
+    fold_of = divide([doc.text for doc in docs], 2)
+    again = predicted(
+        [
+            (each, make_examples(each, [ALL[i] for i in rows]))
+            for each, rows in train_folds(again, docs, fold_of)
+        ]
+    )
     found = {(eg.text, *ent) for eg in again for ent in ents(eg.predicted)}
     gold = {(text, *ent) for text, spans in ALL for ent in spans}
     f1 = 2 * len(found & gold) / (len(found) + len(gold))
@@ -108,69 +128,79 @@ def test_pipeline_is_trained_on_all_docs_and_calibrated_on_those_of_folds() -> N
     assert measured["before"]["entities"] == len(found)
 
 
-def test_last_weights_are_kept_if_all_docs_are_trained_on(monkeypatch: Any) -> None:
-    """The best ones are chosen by docs that they were trained on."""
-    saved = []
+@pytest.fixture
+def of_folds(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Train nothing: return the config, the docs and the folds that would be trained."""
+    seen: dict[str, Any] = {}
+
+    def train_folds(config: Any, docs: Any, fold_of: list[int], *_: Any) -> Iterator[Any]:
+        seen["fold_of"] = fold_of
+        return iter(())
 
     def train(nlp: Language, folder: Path, **_: Any) -> None:
+        seen["labels"] = recognizer(nlp).labels
+        seen["train"] = [eg.text for eg in Corpus(folder / "train.spacy")(nlp)]
         for name, temperature in (("model-best", 2.0), ("model-last", 3.0)):
             recognizer(nlp).temperature = temperature
             nlp.to_disk(folder / name)
-        saved.append([*Corpus(folder / "train.spacy")(nlp)])
-
-    monkeypatch.setattr(cross_validation, "train", train)
-    nlp = small()
-    fit(nlp, make_examples(nlp, LEARNED), steps=1)
-    docs = [eg.reference for eg in make_examples(nlp, ALL)]
-    nlp.config["corpora"]["train"]["path"] = None
-    assert recognizer(cross_validation.train_on_all(nlp, docs)).temperature == 3.0
-    assert [eg.text for eg in saved[0]] == [text for text, _ in ALL]
-
-
-def test_sentences_of_a_document_are_in_one_fold(monkeypatch: pytest.MonkeyPatch) -> None:
-    nlp = small()
-    fit(nlp, make_examples(nlp, LEARNED), steps=1)
-    examples = make_examples(nlp, ALL)
-    for i, eg in enumerate(examples):
-        eg.reference.user_data[META] = {DOCUMENT: f"article {i // 3}"}
-
-    def train_folds(config: Any, docs: Any, fold_of: list[int], *_: Any, **__: Any) -> Iterator:
-        for fold in {*fold_of}:
-            yield nlp, [i for i, each in enumerate(fold_of) if each == fold]
 
     monkeypatch.setattr(cross_validation, "train_folds", train_folds)
-    held_out = [[eg.text for eg in held] for _, held in train_held_out(nlp, examples, 3, None)]
-    texts = [text for text, _ in ALL]
-    assert sorted(held_out) == sorted([texts[:3], texts[3:6], texts[6:]])
+    monkeypatch.setattr(cross_validation, "train", train)
+    monkeypatch.setattr(cross_validation, "calibrate_on_folds", lambda nlp, folds: {"scores": {}})
+    return seen
+
+
+def gold_docs() -> list[Doc]:
+    return [eg.reference for eg in make_examples(spacy.blank("en"), ALL)]
+
+
+def test_last_weights_are_kept_if_all_docs_are_trained_on(of_folds: dict[str, Any]) -> None:
+    """The best ones are chosen by docs that they were trained on."""
+    nlp, _ = train_with_folds(config(), gold_docs(), 2, -1, len)
+    assert recognizer(nlp).temperature == 3.0
+    assert of_folds["train"] == [text for text, _ in ALL]
+
+
+def test_sentences_of_a_document_are_in_one_fold(of_folds: dict[str, Any]) -> None:
+    docs = gold_docs()
+    for i, doc in enumerate(docs):
+        doc.user_data[META] = {DOCUMENT: f"article {i // 3}"}
+    train_with_folds(config(), docs, 3, -1, len)
+    first, second, third = {*of_folds["fold_of"]}
+    assert of_folds["fold_of"] in (
+        [*[a] * 3, *[b] * 3, *[c] * 2] for a, b, c in permutations((first, second, third))
+    )
 
 
 @pytest.mark.parametrize("given, expected", [(None, ["LOC", "PER"]), (["PER", "X"], ["PER", "X"])])
 def test_all_pipelines_have_the_labels_of_all_docs(
-    given: Any, expected: list[str], monkeypatch: pytest.MonkeyPatch
+    given: Any, expected: list[str], of_folds: dict[str, Any]
 ) -> None:
-    seen: list[Any] = []
-
-    def held_out(nlp: Language, *_: Any) -> Any:
-        seen.append(recognizer(nlp).labels)
-        return iter(())
-
-    monkeypatch.setattr(of_folds, "train_held_out", held_out)
-    monkeypatch.setattr(of_folds, "train_on_all", lambda nlp, docs, gpu_id: nlp)
-    monkeypatch.setattr(of_folds, "calibrate_on_folds", lambda nlp, folds: {"scores": {}})
     made = config()
     if given:
         made["initialize"]["components"]["ner"] = {"labels": given}
-    docs: list[Doc] = [eg.reference for eg in make_examples(spacy.blank("en"), ALL)]
-    train_with_folds(made, docs, 2, -1, len)
-    assert seen == [tuple(expected)]
+    train_with_folds(made, gold_docs(), 2, -1, len)
+    assert of_folds["labels"] == tuple(expected)
 
 
-def test_sourced_component_raises() -> None:
+@pytest.mark.parametrize(
+    "changed, says",
+    [
+        (
+            ("components.ner", {"source": "trained/model-best"}),
+            r"got \['ner'\] with a source, whose weights would be lost",
+        ),
+        (
+            ("training.frozen_components", ["ner"]),
+            r"folds: .*trains \[ner\], got .*frozen_components",
+        ),
+    ],
+)
+def test_component_with_weights_that_would_be_lost_or_kept_raises(
+    changed: tuple[str, Any], says: str
+) -> None:
     """Each fold is a training from new weights."""
     made = config()
-    made["components"]["ner"] = {"source": "trained/model-best"}
-    docs: list[Doc] = [eg.reference for eg in make_examples(spacy.blank("en"), ALL)]
-    with pytest.raises(
-        InputError, match=r"got \['ner'\] with a source, whose weights would be lost"
-    ):
-        train_with_folds(made, docs, 2, -1, len)
+    set_dot_to_object(made, *changed)
+    with pytest.raises(InputError, match=says):
+        train_with_folds(made, gold_docs(), 2, -1, len)

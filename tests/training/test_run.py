@@ -25,11 +25,11 @@ from spacy_crf_ner.pipeline.lookup import recognizer
 from spacy_crf_ner.pipeline.settings import CALIBRATION
 from spacy_crf_ner.pipeline.training_steps import training_steps
 from spacy_crf_ner.pipeline.transformer_config import MINILM, bundled_config
-from spacy_crf_ner.trainer import run
-from spacy_crf_ner.trainer.config import Options, make_config
-from spacy_crf_ner.trainer.corpus import write_part
+from spacy_crf_ner.training import run
+from spacy_crf_ner.training.corpus_parts import write_part
 from spacy_crf_ner.training.init_config import fit_to_corpus, init_config
-from trainer.conftest import DEV, SMALL
+from spacy_crf_ner.training.options import Options, make_config
+from training.conftest import DEV, SMALL
 
 ENTITIES = sum(len(spans) for _, spans in DEV)
 
@@ -295,6 +295,7 @@ def test_labels_are_predicted_beside_those_of_the_corpus(corpus: Path) -> None:
             r"expected one number of steps, got 5 and training.max_steps 10\. Remove one",
         ),
         ({"folds": 1}, "folds: expected 2 or more, got 1"),
+        ({"folds": 2, "calibrate": False}, "Folds calibrate the pipeline. Train without folds, or"),
         ({"folds": 2, "resume": True}, "folds: expected a corpus, one process, and a new training"),
         ({"overrides": {"training.max_stepz": 3}}, r"no setting training.max_stepz .*max_steps\?"),
         ({"overrides": {"trainin.max_steps": 3}}, r"no setting trainin.max_steps .*max_steps\?"),
@@ -361,9 +362,17 @@ def test_config_without_calibration_is_calibrated_at_the_end(
     }
 
 
-def test_null_before_to_disk_turns_calibration_off(corpus: Path) -> None:
-    nlp = train(corpus, steps=1, overrides={"training.before_to_disk": None})
-    assert recognizer(nlp).calibrated_on is None
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ({"overrides": {"training.before_to_disk": None}}, ENTITIES),  # as spaCy fills it in
+        ({"calibrate": False}, None),
+    ],
+)
+def test_only_the_option_turns_calibration_off(
+    options: dict[str, Any], expected: int | None, corpus: Path
+) -> None:
+    assert recognizer(train(corpus, steps=1, **options)).calibrated_on == expected
 
 
 def test_what_is_calibrated_in_training_is_not_calibrated_again(

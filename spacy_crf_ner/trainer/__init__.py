@@ -1,1 +1,0 @@
-"""Train a pipeline on an annotated corpus: from the checks to the calibration."""
