@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from colorsys import hsv_to_rgb
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -100,12 +101,16 @@ def right(*titles: str) -> list[Column]:
     return [Column(title, justify="right") for title in titles]
 
 
-def print_summary(summary: Mapping[str, Any]) -> None:
-    """Print the summary of a run over a corpus; exit with 2 if documents failed."""
+def print_summary(summary: Mapping[str, Any], text: str, as_json: bool, errors: Path) -> None:
+    """Print the summary of a run over a corpus as a text, or as JSON alone.
+
+    If documents failed, it names the file that lists them, and exits with 2.
+    """
     import srsly
 
-    typer.echo(srsly.json_dumps(summary, indent=2))
+    typer.echo(srsly.json_dumps(summary, indent=2) if as_json else text.format(**summary))
     if summary["errors"]:
+        note(f"Documents that failed: {summary['errors']:,}, see {errors}")
         raise typer.Exit(2)
 
 

@@ -59,6 +59,7 @@ def distill(
     gpu_id: options.GpuIds = "-1",
     resume: options.Resume = False,
     restart: options.Restart = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train a small pipeline on what large ones predict.
 
@@ -110,4 +111,5 @@ def distill(
             progress=annotation_progress("Teaching"),
             on_fold=lambda k: typer.echo(f"Training without fold {k} of {folds}", err=True),
         )
-    print_summary(summary)
+    text = "Documents that the teachers read: {out:,} of {in:,}\nPipeline: {model}"
+    print_summary(summary, text, as_json, Path(output, "teachers", "errors.jsonl"))

@@ -69,6 +69,7 @@ MaxLoss = Annotated[
         help="With --repair: largest share of the documents, and of the entities, to leave out."
     ),
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
 Component = Annotated[
     str | None, typer.Option(help="Name of the crf_ner component, if there are several.")
 ]

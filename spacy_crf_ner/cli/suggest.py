@@ -56,6 +56,7 @@ def suggest(
     gpu_id: options.GpuIds = "-1",
     dtype: options.Dtype = None,
     component: options.Component = None,
+    as_json: options.Json = False,
 ) -> None:
     """Choose the texts that are most worth annotating next, as tasks for a tool.
 
@@ -141,4 +142,10 @@ def suggest(
             "uncertain span has the text of another. Use a larger number, or 0 for no limit.",
             err=True,
         )
-    print_summary(summary)
+    text = (
+        "Documents: {documents:,}\n"
+        f"Tasks: {{tasks:,}} of {{units:,}} {unit}, and {{sample:,}} in a random sample\n"
+        "Tokens: {tokens:,}\n"
+        "Left out: {excluded:,} that are annotated, {duplicates:,} repetitions"
+    )
+    print_summary(summary, text, as_json, output / "errors.jsonl")

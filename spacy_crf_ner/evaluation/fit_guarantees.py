@@ -261,7 +261,7 @@ def _row(
         raise InputError(
             f"{where} The model does not know these documents well enough for {100 * level:g} %: "
             f"expected a threshold of at least {lowest:.2g}, got {threshold:.2g}. Promise less, or "
-            "train on more like them; for set_coverage, split the documents into sentences."
+            "train on more like them; for sets, split the documents into sentences."
         )
     rng = random.Random(0)
     errors = []

@@ -42,16 +42,16 @@ class Targets:
         for name in ("recall", "precision", "set_coverage", "confidence_level"):
             number = getattr(self, name)
             if number is not None and not 0 < number < 1:
-                raise InputError(f"{name}: expected a number between 0 and 1, got {number}.")
+                what = name.replace("_", " ")
+                raise InputError(f"The {what} must be between 0 and 1, got {number}.")
         if (self.recall, self.precision, self.set_coverage) == (None, None, None):
             raise InputError(
                 "There is nothing to promise. Name a recall, a precision or a set coverage, as "
                 "--recall 0.95 does."
             )
         if self.recall is None and self.by_label:
-            raise InputError("by_label: expected a recall to guarantee, got none. Say which.")
+            raise InputError("A promise by label is of a recall. Name one, as --recall 0.95 does.")
         if self.recall is None and self.precision is None and self.confidence_level is not None:
             raise InputError(
-                "confidence_level: expected a recall or a precision to guarantee, got none. Say "
-                "which."
+                "A confidence level is of a recall or a precision. Name one, as --recall 0.95 does."
             )

@@ -25,9 +25,13 @@ class TrainingSteps(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.steps:,} steps, {self.epochs:.1f} epochs; warm-up of {self.warmup_steps} "
-            f"steps, an evaluation every {self.eval_frequency}"
+            f"{_steps(self.steps)}, {self.epochs:.1f} epochs; warm-up of "
+            f"{_steps(self.warmup_steps)}, an evaluation every {self.eval_frequency}"
         )
+
+
+def _steps(number: int) -> str:
+    return f"{number:,} {'step' if number == 1 else 'steps'}"
 
 
 def training_steps(batches: int, steps: int) -> TrainingSteps:

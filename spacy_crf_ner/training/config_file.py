@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from spacy.language import DEFAULT_CONFIG, Language
-from spacy.util import dict_to_dot, dot_to_object, load_config, registry, set_dot_to_object
+from spacy.util import dict_to_dot, dot_to_object, load_config_from_str, registry, set_dot_to_object
 from thinc.api import Config, ConfigValidationError
 
 from ..input_error import InputError, did_you_mean
@@ -31,18 +31,19 @@ def find_config(name: str | Path) -> Path:
 
 
 def read_config(path: Path) -> Config:
-    """Read a config, not interpolated.
+    """Read a config, not interpolated, where `$$` is a dollar that begins no variable.
 
     Raises InputError for a file that is not UTF-8, and spaCy's ConfigValidationError for a file
     that is no config.
     """
     try:
-        return load_config(path, interpolate=False)
+        text = path.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path}: expected a config of spaCy, got a file that is not UTF-8. Create one with "
             "spacy-crf-ner init."
         ) from error
+    return load_config_from_str(re.sub(r"\$\$(?!{)", "$", text), interpolate=False)
 
 
 def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
@@ -61,6 +62,18 @@ def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
     for name, value in overrides.items():
         set_dot_to_object(changed, name, value)
     return changed
+
+
+def check_patience(config: Config) -> None:
+    """Raise InputError for a training that would end before it is evaluated a second time."""
+    settings = {**DEFAULT_CONFIG["training"], **config.interpolate()["training"]}
+    patience, every = settings["patience"], settings["eval_frequency"]
+    if isinstance(patience, int) and isinstance(every, int) and 0 < patience < every:
+        raise InputError(
+            f"training.patience {patience} is less than training.eval_frequency {every}: the "
+            "training would end before its second evaluation. Set it to 0, for all steps, or "
+            "evaluate more often."
+        )
 
 
 def set_corpora(config: Config, paths: Mapping[str, Path]) -> None:

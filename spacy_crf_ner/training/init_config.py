@@ -179,11 +179,15 @@ def fit_steps(
 ) -> TrainingSteps:
     """Set the steps of a shipped config, and with them warm-up and evaluations.
 
-    They are for the size of a corpus, a .spacy file, or the given ones. In a step, each of several
-    processes learns from a batch. Raises InputError for a broken or empty file.
+    They are for the size of a corpus, a .spacy file, or the given ones; at most those of
+    `max_epochs`, if it is over 0. In a step, each of several processes learns from a batch. Raises
+    InputError for a broken or empty file.
     """
     training = config["training"]
     batches = ceil(count_batches(training["batcher"], _doc_lengths(train)) / processes)
+    epochs = training["max_epochs"]
+    if isinstance(epochs, int) and epochs > 0:  # spaCy refuses what is no number
+        steps = min(steps or epochs * batches, epochs * batches)
     if steps is None:
         fitted = training_steps(batches, training["max_steps"])
     else:

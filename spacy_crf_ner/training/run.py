@@ -25,6 +25,7 @@ from ..pipeline.lookup import FACTORY, recognizer_names
 from .calibration import calibrate_on_dev, is_calibrated_when_saved, without_calibration
 from .config_file import (
     check_corpora,
+    check_patience,
     errors_of_spacy,
     set_corpora,
     set_steps,
@@ -222,10 +223,12 @@ def _with_steps(config: Config, train: Path | None, options: Options, say: OnMes
     is_number = steps is None or isinstance(steps, int)  # spaCy refuses others
     if options.is_shipped and train is not None and is_number and steps != 0:
         fitted = fit_steps(config, train, steps, _processes())
-        say(f"Training: {fitted}; {'for the size of the corpus' if steps is None else 'as given'}")
+        is_given = steps is not None or config["training"]["max_epochs"]
+        say(f"Training: {fitted}; {'as given' if is_given else 'for the size of the corpus'}")
     elif options.steps is not None:
         set_steps(config, options.steps)
     config = with_overrides(config, options.overrides)
+    check_patience(config)
     if not (options.is_shipped and train is not None):
         how = f"as {options.config} says" if steps is None else "as given"
         say(f"Training: max_steps = {config['training']['max_steps']}, {how}")

@@ -101,7 +101,10 @@ def test_suggest_excludes_merged_answers(pipeline, corpus, tmp_path, loop):
     arguments = [pipeline, tmp_path / "texts.txt", out, "--n", 3, "--random-share", 0]
     result = run("suggest", *arguments, "--strategy", "errors")
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout[result.stdout.index("{") :])["tasks"] == 3
+    assert result.stdout.splitlines()[:2] == [
+        "Documents: 3",
+        "Tasks: 3 of 3 docs, and 0 in a random sample",
+    ]
     lines = (out / "tasks.jsonl").read_text().splitlines()
     answers = [{**json.loads(line), "answer": "accept", "spans": []} for line in lines]
     (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, answers)))
@@ -111,7 +114,7 @@ def test_suggest_excludes_merged_answers(pipeline, corpus, tmp_path, loop):
     assert "Merged: 3 answers, 1 unchanged, 0 changed, 3 added" in result.output
     again = tmp_path / "again"
     result = run("suggest", *arguments[:2], again, "--exclude", merged)
-    assert json.loads(result.stdout[result.stdout.index("{") :])["excluded"] == 3
+    assert "Left out: 3 that are annotated, 0 repetitions\n" in result.stdout
     assert Path(again / "tasks.jsonl").read_text() == ""
 
 
@@ -156,7 +159,7 @@ def test_suggest_warns_if_the_limit_of_repeats_leaves_out_tasks(
     model, tmp_path, loop, max_per_surface, left_out
 ):
     (tmp_path / "texts.txt").write_text("10\n11\n12\n13\n14\n15\n")
-    limit = ("--n", 6, "--random-share", 0, "--max-per-surface", max_per_surface)
+    limit = ("--n", 6, "--random-share", 0, "--max-per-surface", max_per_surface, "--json")
     result = run("suggest", model, tmp_path / "texts.txt", tmp_path / "out", *limit)
     assert result.exit_code == 0
     assert ("Warning: 2 of 6 tasks. --max-per-surface 2 left out 4 more" in result.stderr) == bool(

@@ -16,7 +16,8 @@ runner = CliRunner()
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The arguments of the function, which returns `called["summary"]`."""
-    found: dict[str, Any] = {"summary": {"errors": 0}}
+    counts = {"errors": 0, "in": 3, "out": 3, "model": "out/model-best"}
+    found: dict[str, Any] = {"summary": counts}
 
     def distill(*args: Any, **settings: Any) -> Any:
         found.update(args=args, **settings)
@@ -46,9 +47,14 @@ def test_distill_gold_without_texts_passes_gold(called: dict[str, Any]) -> None:
 
 
 def test_documents_with_errors_give_exit_code_2(called: dict[str, Any]) -> None:
-    called["summary"] = {"errors": 3}
-    result = runner.invoke(app, ["distill", "in.txt", "out", "--teacher", "one"])
-    assert (result.exit_code, json.loads(result.output)) == (2, {"errors": 3})
+    called["summary"] |= {"errors": 2, "out": 1}
+    words = ["distill", "in.txt", "out", "--teacher", "one"]
+    result = runner.invoke(app, words)
+    assert result.exit_code == 2
+    assert result.stdout == "Documents that the teachers read: 1 of 3\nPipeline: out/model-best\n"
+    assert result.stderr == "Documents that failed: 2, see out/teachers/errors.jsonl\n"
+    result = runner.invoke(app, [*words, "--json"])
+    assert (result.exit_code, json.loads(result.stdout)) == (2, called["summary"])
 
 
 @pytest.mark.parametrize(

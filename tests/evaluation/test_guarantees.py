@@ -296,11 +296,15 @@ def test_guarantee_recall_of_entity_below_candidate_limit_raises(nlp: Language) 
         ({"precision": 0.9}, 56, r"precision: .* needs at least 57, got 56"),
         ({"precision": 0.9}, 0, rf"precision: At no threshold is 90 % certain.* {REFUSED}"),
         ({}, 50, r"There is nothing to promise"),
-        ({"recall": 0.0}, 50, r"recall: expected a number between 0 and 1, got 0\.0"),
-        ({"recall": 1.0}, 50, "recall: expected a number between 0 and 1, got 1.0"),
-        ({"recall": 0.5, "confidence_level": 0.0}, 50, "confidence_level: expected a number"),
-        ({"set_coverage": 0.5, "confidence_level": 0.9}, 50, r"expected a recall or a precision"),
-        ({"by_label": True, "set_coverage": 0.5}, 50, "by_label: expected a recall"),
+        ({"recall": 0.0}, 50, r"The recall must be between 0 and 1, got 0\.0"),
+        ({"recall": 1.0}, 50, "The recall must be between 0 and 1, got 1.0"),
+        ({"recall": 0.5, "confidence_level": 0.0}, 50, "The confidence level must be"),
+        (
+            {"set_coverage": 0.5, "confidence_level": 0.9},
+            50,
+            r"A confidence level is of a recall or",
+        ),
+        ({"by_label": True, "set_coverage": 0.5}, 50, "A promise by label is of a recall. Name"),
     ],
 )
 def test_guarantee_impossible_request_raises(

@@ -194,6 +194,17 @@ def test_given_steps_set_what_depends_on_them(
     assert any(each.startswith("Training: 30 steps, 30.0 epochs") for each in said)
 
 
+@pytest.mark.parametrize("steps, expected", [(None, "2 steps, 2.0"), (1, "1 step, 1.0")])
+def test_max_epochs_sets_the_steps_of_a_shipped_config(
+    steps: int | None, expected: str, corpus: Path, trained_with: Any
+) -> None:
+    said: list[str] = []
+    overrides = {"training.max_epochs": 2}
+    training = trained_with(corpus, said=said.append, steps=steps, overrides=overrides)["training"]
+    assert training["max_steps"] == training["optimizer"]["learn_rate"]["total_steps"]
+    assert any(each.startswith(f"Training: {expected} epochs; warm-up") for each in said)
+
+
 def test_override_wins_over_what_is_computed(corpus: Path, trained_with: Any) -> None:
     overrides = {"training.eval_frequency": 7, "training.optimizer.learn_rate.warmup_steps": 3}
     training = trained_with(corpus, steps=40, overrides=overrides)["training"]
@@ -211,9 +222,10 @@ def test_dollar_in_a_path_or_an_override_is_no_variable(
     assert config["training"]["logger"]["progress_bar"] == "a$b"
     own = init_config("en", "cnn")
     fit_to_corpus(own, folder)
-    own.to_disk(tmp_path / "own.cfg")
-    written = load_config(tmp_path / "own.cfg", interpolate=True)
-    assert written["corpora"]["train"]["path"] == str(folder / "train.spacy")
+    own.to_disk(tmp_path / "own.cfg")  # with "$$" for "$"
+    read = make_config(Options(config=tmp_path / "own.cfg")).interpolate()
+    for written in (load_config(tmp_path / "own.cfg", interpolate=True), read):
+        assert written["corpora"]["train"]["path"] == str(folder / "train.spacy")
 
 
 def test_corpus_whose_path_has_a_dollar_is_trained_on(corpus: Path, tmp_path: Path) -> None:
@@ -297,6 +309,10 @@ def test_labels_are_predicted_beside_those_of_the_corpus(corpus: Path) -> None:
         ({"folds": 1}, "folds: expected 2 or more, got 1"),
         ({"folds": 2, "calibrate": False}, "Folds calibrate the pipeline. Train without folds, or"),
         ({"folds": 2, "resume": True}, "folds: expected a corpus, one process, and a new training"),
+        (
+            {"overrides": {"training.patience": 1, "training.eval_frequency": 2}, "folds": 2},
+            r"patience 1 is less than training.eval_frequency 2: .* Set it to 0",
+        ),
         ({"overrides": {"training.max_stepz": 3}}, r"no setting training.max_stepz .*max_steps\?"),
         ({"overrides": {"trainin.max_steps": 3}}, r"no setting trainin.max_steps .*max_steps\?"),
         ({"overrides": {"training.max_steps": "many"}}, "cnn cannot be used. .*max_steps: Input"),
