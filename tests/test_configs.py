@@ -21,14 +21,9 @@ CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.cfg") if path.
 SMALL = {
     "transformer.cfg": {"components.ner.model.hidden_width": 16},
     "spacy_ner.cfg": {"components.ner.model.tok2vec.width": 16},
-    "cnn.cfg": {
-        "components.ner.model.hidden_width": 16,
-        "components.ner.model.tok2vec.width": 32,
-        "components.ner.model.tok2vec.embed_size": 500,
-    },
-    "char.cfg": {"components.ner.model.hidden_width": 16},
 }
-CLASSIFIERS = ["textcat_rnn.cfg"]  # trained in test_encoder.py
+# Trained in tests/training/test_init_config.py and test_encoder.py.
+OTHERS = ["cnn.cfg", "char.cfg", "textcat_rnn.cfg"]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +38,7 @@ def corpus(tmp_path_factory):
 
 
 def test_all_shipped_configs_are_tested():
-    assert sorted([*SMALL, *CLASSIFIERS]) == CONFIGS
+    assert sorted([*SMALL, *OTHERS]) == CONFIGS
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -86,15 +81,7 @@ def test_baseline_config_matches_transformer_batches_and_steps():
     assert ours == theirs
 
 
-# The slow ones are also trained by tests/training/test_init_config.py.
-@pytest.mark.parametrize(
-    "name",
-    [
-        "transformer.cfg",
-        "spacy_ner.cfg",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("cnn.cfg", "char.cfg")),
-    ],
-)
+@pytest.mark.parametrize("name", SMALL)
 def test_spacy_train_saves_a_pipeline_that_predicts(name, corpus, tiny_transformer, tmp_path):
     overrides = {
         "paths.train": str(corpus / "train.spacy"),

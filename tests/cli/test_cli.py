@@ -307,6 +307,7 @@ def test_check_output_escapes_characters_missing_in_encoding(
         (["convert", "c.spacy", "out", "--spans-key", "s\udcff"], "spans_key: expected UTF-8, got"),
         (["check", "c.spacy", "--transformer", "some"], "--transformer: expected --config too"),
         (["init", "-", "--transformer", ""], "--transformer: expected a local folder"),
+        (["init", "out", "--cnn", "--char"], "expected one of --transformer, --cnn and --char, go"),
     ],
 )
 def test_commands_invalid_options_print_error(
@@ -320,17 +321,6 @@ def test_commands_invalid_options_print_error(
     assert result.exit_code == 1 and "Traceback" not in result.output
     assert f"Error: {says}" in result.output
     assert not Path("out").exists()
-
-
-@pytest.mark.parametrize("command", [["convert", "no", "out"], ["check", "no"]])
-def test_convert_and_check_missing_path_prints_error(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = runner.invoke(app, command)
-    assert result.exit_code == 1
-    says = "Error: no does not exist. Correct the name, or put it back"
-    assert result.output.startswith(says)
 
 
 def test_write_report_full_disk_keeps_old_files(

@@ -28,7 +28,6 @@ from spacy.training.initialize import init_nlp
 from spacy.util import load_config
 from thinc.api import Config
 from torch import Tensor, nn
-from typer.testing import CliRunner
 
 from pipelines import LISTENER, TOK2VEC, add_shared, make_examples
 from spacy_crf_ner import data
@@ -916,18 +915,6 @@ def test_train_replaces_old_files_in_output_folder(dev: Path, tmp_path: Path) ->
 
 
 # The command
-
-
-def test_train_command_accepts_config_overrides(dev: Path, tmp_path: Path) -> None:
-    small(dev, dev, {}).to_disk(tmp_path / "config.cfg")
-    (tmp_path / "code.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()")
-    command = ["train", "-", str(tmp_path / "out"), "--config", str(tmp_path / "config.cfg")]
-    command += ["--training.max_steps", "1", "--code", str(tmp_path / "code.py")]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
-    assert torch.load(tmp_path / "out" / STATE)["progress"]["steps"] == 2
-    assert (tmp_path / "imported").exists()
-    assert f"Pipeline: {tmp_path / 'out' / 'model-best'}" in result.output
 
 
 def test_each_process_takes_the_gpu_of_its_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:

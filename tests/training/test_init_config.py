@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from pipelines import make_examples
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline.transformer_config import MINILM, bundled_config
+from spacy_crf_ner.pipeline.transformer_config import MINILM
 from spacy_crf_ner.training.add_labels import add_labels
 from spacy_crf_ner.training.init_config import (
     ACCURACY,
@@ -302,20 +302,6 @@ def test_corpus_without_tokens_is_refused(tmp_path: Path, part: str) -> None:
         fit_to_corpus(init_config("en", "char"), tmp_path)
 
 
-def test_path_of_a_corpus_is_no_variable(tmp_path: Path) -> None:
-    folder = tmp_path / "a${b}c$"
-    folder.mkdir()
-    config = init_config("en", "char")
-    fit_to_corpus(config, corpus_of(folder, 1))
-    read = load_config(written(config, tmp_path), interpolate=True)
-    assert read["corpora"]["train"]["path"] == str(folder / "train.spacy")
-
-
-def written(config: Config, folder: Path) -> Path:
-    config.to_disk(folder / "written.cfg")
-    return folder / "written.cfg"
-
-
 def test_init_for_a_corpus_says_its_steps(tmp_path: Path) -> None:
     command = ["init", str(tmp_path / "config.cfg"), "--corpus", str(tmp_path)]
     result = runner.invoke(app, command)
@@ -356,25 +342,6 @@ def test_init_command_replaces_file_only_with_force(tmp_path: Path) -> None:
     assert out.read_text() == "mine"
     assert runner.invoke(app, ["init", str(out), "--force"]).exit_code == 0
     assert load_config(out) == init_config("en", "cnn")
-
-
-def test_init_command_with_two_layers_prints_one_line(tmp_path: Path) -> None:
-    command = ["init", str(tmp_path / "config.cfg"), "--cnn", "--char"]
-    result = runner.invoke(app, command)
-    assert result.exit_code == 1
-    says = "expected one of --transformer, --cnn and --char, got more"
-    assert says in result.output and len(result.output.splitlines()) == 1
-    assert not (tmp_path / "config.cfg").exists()
-
-
-# The installed package
-
-
-def test_package_contains_all_shipped_configs() -> None:
-    files = [path for path in (ROOT / "configs").iterdir() if path.is_file()]
-    assert files
-    for path in files:
-        assert bundled_config(path.name).read_text("utf-8") == path.read_text("utf-8")
 
 
 @pytest.mark.slow

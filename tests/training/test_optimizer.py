@@ -64,16 +64,6 @@ def run(optimizer: Optimizer, name: str, steps: int = 5, lr_scale: float = 1.0) 
     return weights
 
 
-# Registration
-
-
-def test_its_entry_point_makes_it() -> None:
-    """So a config finds it although nothing has registered it."""
-    make: Any = registry.optimizers.get_entry_point("spacy-crf-ner.Adam.v1")
-    made = make(RATE, groups=NO_DECAY)
-    assert isinstance(made, Optimizer) and isinstance(made, GroupedAdam)
-
-
 def test_grouped_adam_signature_matches_adam_plus_groups() -> None:
     ours, theirs = (
         {name: p.default for name, p in inspect.signature(make).parameters.items()}
@@ -310,9 +300,6 @@ def test_no_decay_group_matches_biases_and_norms_of_hugging_face() -> None:
         kept = {name for name, _ in module.named_parameters() if not decays(name)}
         one_axis = {name for name, p in module.named_parameters() if p.ndim == 1}
         assert kept == one_axis | more.get(kind, set()), kind
-
-
-# torch's AdamW, with parameter groups
 
 
 # Groups

@@ -212,10 +212,11 @@ def test_override_wins_over_what_is_computed(corpus: Path, trained_with: Any) ->
     assert training["optimizer"]["learn_rate"]["warmup_steps"] == 3
 
 
+@pytest.mark.parametrize("name", ["d$x", "a${b}c$"])
 def test_dollar_in_a_path_or_an_override_is_no_variable(
-    corpus: Path, tmp_path: Path, trained_with: Any
+    name: str, corpus: Path, tmp_path: Path, trained_with: Any
 ) -> None:
-    folder = shutil.copytree(corpus, tmp_path / "d$x")
+    folder = shutil.copytree(corpus, tmp_path / name)
     overrides = {"training.logger.progress_bar": "a$b"}
     config = trained_with(folder, overrides=overrides).interpolate()
     assert config["corpora"]["train"]["path"] == str(folder / "train.spacy")
