@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from ..input_error import InputError
-from .console import print_counts, tracked
+from .console import print_counts, table_console, tracked
 from .startup import leave_out_torch
 
 if TYPE_CHECKING:
@@ -177,7 +176,7 @@ def _count_labels(
 
 def _print_findings(report: "checking.Report") -> None:
     """Print the findings by severity, with texts and labels not as markup."""
-    console = Console(markup=False, emoji=False, highlight=False)
+    console = table_console()
     for severity, style in STYLES.items():
         findings = report.of(severity)
         console.print(f"\n{severity.capitalize()}s: {len(findings)}", style=style)

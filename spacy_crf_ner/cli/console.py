@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, track
+from rich.progress import (
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    track,
+)
 from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
@@ -148,17 +156,23 @@ def tracked(items: Iterable[Item], description: str, total: float | None = None)
     )
 
 
-def progress_callback(progress: Progress) -> Callable[[str, int], None]:
+@contextmanager
+def reading_progress() -> Iterator[Callable[[str, int], None]]:
     """Draw a progress bar for each part of a corpus."""
+    console = progress_console()
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
     tasks: dict[str, TaskID] = {}
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
 
-    def on_progress(part: str, number: int) -> None:
-        if part not in tasks:
-            tasks[part] = progress.add_task(f"Reading {part}", total=None)
-        if number % 100 == 0:
-            progress.update(tasks[part], completed=number)
+        def on_progress(part: str, number: int) -> None:
+            if part not in tasks:
+                tasks[part] = progress.add_task(f"Reading {part}", total=None)
+            if number % 100 == 0:
+                progress.update(tasks[part], completed=number)
 
-    return on_progress
+        yield on_progress
 
 
 @contextmanager

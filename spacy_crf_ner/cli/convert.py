@@ -6,11 +6,9 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from ..input_error import InputError
-from .console import print_conversion_log, print_counts, progress_callback
+from .console import print_conversion_log, print_counts, reading_progress
 from .options import MAX_LOSS, Lang, MaxLoss, Repair
 from .startup import leave_out_torch
 
@@ -203,14 +201,7 @@ def convert(
     }
     columns = {name: _column(value) for name, value in given.items() if value is not None}
     nlp = data.blank_pipeline(lang, segment=syllables == "keep")
-    console = Console(stderr=True)
-    columns_shown = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
-    with (
-        TemporaryDirectory() as scratch,
-        Progress(
-            *columns_shown, console=console, transient=True, disable=not console.is_terminal
-        ) as progress,
-    ):
+    with TemporaryDirectory() as scratch, reading_progress() as on_progress:
         if hub is not None:
             inputs = [Path(scratch, hub.replace("/", "--"))]
             data.download(hub, inputs[0])
@@ -227,7 +218,6 @@ def convert(
             parquet=parquet,
             overwrite=overwrite,
         )
-        on_progress = progress_callback(progress)
         counts = data.convert(inputs, output, options, nlp=nlp, log=log, on_progress=on_progress)
     print_counts(counts)
     print_conversion_log(log)

@@ -164,22 +164,17 @@ def _print_result(trained: "Trained", nlp: "Language", folds: int) -> None:
         rows = {"all": {each: scores.get(f"{kind}_{each}") for each in "prf"}}
         rows |= dict(sorted((scores.get(f"{kind}_per_type") or {}).items()))
         for label, row in rows.items():
-            shown = (row[each] for each in "prf")
-            table.add_row(label, *("none" if x is None else f"{100 * x:.1f}" for x in shown))
+            figures = (row[each] for each in "prf")
+            table.add_row(label, *("none" if x is None else f"{100 * x:.1f}" for x in figures))
         print_table(table)
         typer.echo(f"F1 {where}: {100 * scores[f'{kind}_f']:.1f}")
     if trained.folds is not None:
-        errors = [
-            "none" if x is None else f"{100 * x:.1f} %"
-            for x in (
-                trained.folds["before"]["ece"],
-                trained.folds["after"]["ece"],
-                trained.folds["after"]["ece_by_chance"],
-            )
-        ]
+        before, after = trained.folds["before"], trained.folds["after"]
+        errors = before["ece"], after["ece"], after["ece_by_chance"]
+        shown = ["none" if x is None else f"{100 * x:.1f} %" for x in errors]
         typer.echo(
-            f"Calibration error (ECE) {where}: {errors[0]} before calibration, {errors[1]} after "
-            f"it; {errors[2]} by chance"
+            f"Calibration error (ECE) {where}: {shown[0]} before calibration, {shown[1]} after "
+            f"it; {shown[2]} by chance"
         )
     for each in calibrations(nlp):
         typer.echo(each)

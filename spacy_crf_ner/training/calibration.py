@@ -1,5 +1,6 @@
 """Calibration in `spacy train`: the confidences of saved pipelines match their precision on dev."""
 
+import logging
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -148,7 +149,11 @@ def _fit(
                 pipe.fit_platt_scaling(read)
         problems = list(dict.fromkeys(f"{each.message}" for each in caught))
         if pipe.calibrated_on != found.get("calibrated_on"):
-            _log_entities(name, pipe.calibrated_on or 0)
+            n = pipe.calibrated_on or 0
+            more = "" if n >= FEW else f" {FEW} or more are better: see `train --folds`."
+            level = logging.INFO if n >= FEW else logging.WARNING
+            text = f"[{name}] Confidences are calibrated on {n} entities of the dev corpus.{more}"
+            logger.log(level, text)
         # The same weights may be saved again after the first time: then with the warnings.
         last = "" if is_first else digest, {each: getattr(pipe, each) for each in FITS}
     except InputError as problem:  # a training that diverged is saved too
@@ -156,11 +161,3 @@ def _fit(
     for each in () if is_first else problems:
         logger.warning(each)
     return last
-
-
-def _log_entities(name: str, entities: int) -> None:
-    message = f"[{name}] Confidences are calibrated on {entities} entities of the dev corpus."
-    if entities < FEW:
-        logger.warning(f"{message} {FEW} or more are better: see `train --folds`.")
-    else:
-        logger.info(message)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -112,11 +111,7 @@ def _make_docs(
                 f"{where}: expected a Doc, an Example, or (text, [(start, end, label)]), got "
                 f"{str(each)[:100]}."
             ) from error
-        yield from make_docs(Path(part), nlp, log, partial(_one, record), one_pass=True)
-
-
-def _one(record: Record, _: ConversionLog) -> list[Record]:
-    return [record]
+        yield from make_docs(Path(part), nlp, log, lambda _, record=record: [record], one_pass=True)
 
 
 def check_parts(parts: Parts, settings: CheckSettings, advice: str | None) -> str:
@@ -135,14 +130,10 @@ def check_parts(parts: Parts, settings: CheckSettings, advice: str | None) -> st
     if errors:
         first, *others = errors
         where = "".join(f" {p.part}, doc {p.doc}: {p.text!r}." for p in first.places[:1])
-        number = "is 1 more error" if len(others) == 1 else f"are {len(others)} more errors"
-        more = f" There {number}." if others else ""
+        more = f" Other errors: {len(others)}." if others else ""
         shown = f" This shows all: {advice}" if advice else ""
         raise InputError(f"The corpus has errors. {first.found}{where} {first.fix}{more}{shown}")
-    if not warnings:
-        return "Check of the corpus: no warnings"
-    number, them = (
-        ("1 warning", "it") if len(warnings) == 1 else (f"{len(warnings)} warnings", "them")
+    shown = (
+        f" To see them: {advice}" if advice else " ".join(["", *(each.found for each in warnings)])
     )
-    found = f"To see {them}: {advice}" if advice else " ".join(each.found for each in warnings)
-    return f"Check of the corpus: {number}. {found}"
+    return f"Warnings in the corpus: {len(warnings)}.{shown if warnings else ''}"

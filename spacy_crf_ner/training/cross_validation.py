@@ -163,16 +163,13 @@ def _train(
             DocBin(docs=parts[part], store_user_data=True).to_disk(path)
         own = with_corpora(config, folder)
         nlp = init_nlp(own, use_gpu=gpu_id)
-        if source is not None:
-            for each in recognizer_names(nlp):
-                copy_settings(recognizer(source, each), recognizer(nlp, each))
-        readers = [recognizer(nlp, each) for each in recognizer_names(nlp)]
-        labels = {
-            label
-            for pipe in readers
-            if pipe.incorrect_spans_key == negative_key
-            for label in pipe.labels
-        }
+        labels: set[str] = set()
+        for each in recognizer_names(nlp):
+            own_pipe = recognizer(nlp, each)
+            if source is not None:
+                copy_settings(recognizer(source, each), own_pipe)
+            if own_pipe.incorrect_spans_key == negative_key:
+                labels.update(own_pipe.labels)
         for part, path in paths.items() if negative_key is not None else ():
             known = (known_negatives(doc, negative_key, labels) for doc in parts[part])
             DocBin(docs=known, store_user_data=True).to_disk(path)

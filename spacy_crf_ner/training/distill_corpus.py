@@ -91,7 +91,13 @@ def distill_corpus(
                 if not opened[i]:
                     del opened[i]
                 eg = as_example(nlp, doc)
-                _check_tokens(eg, expected, file)
+                if checksum(eg.predicted) != expected:
+                    raise InputError(
+                        f"{file}, doc {eg.text[:60]!r}: expected the tokens that the teachers "
+                        f"read, got {[token.text for token in eg.predicted[:10]]} and so on. Use "
+                        "the tokenizer of the config that spacy-crf-ner distill was given, or run "
+                        "it again."
+                    )
                 doc.user_data[KEY] = target
                 yield eg
                 is_empty = False
@@ -133,12 +139,3 @@ def _shared(teacher: Teacher, known: list[Teacher]) -> Teacher:
             return each
     known.append(teacher)
     return teacher
-
-
-def _check_tokens(eg: Example, expected: int, file: Path) -> None:
-    if checksum(eg.predicted) != expected:
-        raise InputError(
-            f"{file}, doc {eg.text[:60]!r}: expected the tokens that the teachers read, got "
-            f"{[token.text for token in eg.predicted[:10]]} and so on. Use the tokenizer of the "
-            "config that spacy-crf-ner distill was given, or run it again."
-        )

@@ -38,33 +38,26 @@ def freeze_layers(component: str = "ner", layers: int = 1) -> Callback:
     """
 
     def after_init(nlp: Language) -> None:
-        modules = _transformers(nlp, component)
-        if not modules:
+        known = component in nlp.component_names
+        nodes = model_layers(nlp.get_pipe(component)) if known else []
+        modules: list[Any] = [module_of(shim) for node in nodes for shim in node.shims]
+        # as `Transformer.v1` has it
+        own = [getattr(module, "transformer", None) for module in modules]
+        transformers = [
+            each
+            for each in modules + own
+            if hasattr(getattr(each, "config", None), "num_hidden_layers")
+        ]
+        if not transformers:
             raise InputError(
-                f"freeze_layers: expected a transformer in {component!r}, got none. Name the "
-                "component that has one, and initialize or load it first."
+                f"freeze_layers: expected a transformer in {component!r}, one of "
+                f"{nlp.component_names}, got none. Name the component that has one, and initialize "
+                "or load it first."
             )
-        for module in modules:
+        for module in transformers:
             _freeze(module, layers, component)
 
     return after_init
-
-
-def _transformers(nlp: Language, component: str) -> list[Any]:
-    """Find the Hugging Face modules with layers in a component."""
-    if component not in nlp.component_names:
-        raise InputError(
-            f"Expected one of the components {nlp.component_names}, got {component!r}. Name the "
-            "one with the transformer in [initialize]."
-        )
-    layers = model_layers(nlp.get_pipe(component))
-    modules: list[Any] = [module_of(shim) for node in layers for shim in node.shims]
-    own = [getattr(module, "transformer", None) for module in modules]  # as `Transformer.v1` has it
-    return [
-        each
-        for each in modules + own
-        if hasattr(getattr(each, "config", None), "num_hidden_layers")
-    ]
 
 
 def _freeze(module: Any, layers: int, component: str) -> None:

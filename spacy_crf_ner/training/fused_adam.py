@@ -45,43 +45,15 @@ def fused_steps(
     averages: Any = optimizer.averages
     for key, of_key in zip(keys, weights):
         optimizer.nr_update[key] += 1
-        for kept in _tables(optimizer):
-            if key not in kept:
+        for table in _tables(optimizer):
+            if key not in table:
                 moment = torch.zeros_like(of_key).view(-1)
-                kept[key] = of_key.clone() if kept is averages else moment
-            elif not isinstance(kept[key], Tensor):  # of a resumed training, or a step of thinc
-                kept[key] = to_tensor(kept[key])
+                table[key] = of_key.clone() if table is averages else moment
+            elif not isinstance(table[key], Tensor):  # of a resumed training, or a step of thinc
+                table[key] = to_tensor(table[key])
     if optimizer.grad_clip:
         factors = optimizer.grad_clip / norms(gradients).clamp(min=optimizer.grad_clip)
         multiply(gradients, factors.unbind())
-    _adamw(optimizer, keys, weights, gradients, lr_scale)
-    if averages is not None:
-        step = optimizer.nr_update[keys[0]]
-        kept_share = min((1.0 + step) / (10.0 + step), 0.9999)  # as thinc's Ops.update_averages
-        lerp([averages[key] for key in keys], weights, 1.0 - kept_share)
-
-
-def to_numpy_state(optimizer: Optimizer, key: KeyT) -> None:
-    """Make arrays of the tensors that `fused_steps` keeps for some weights, over their memory."""
-    for kept in _tables(optimizer):
-        if isinstance(kept.get(key), Tensor):
-            kept[key] = to_array(kept[key])
-
-
-def _tables(optimizer: Optimizer) -> list[dict[KeyT, Any]]:
-    """Return thinc's per-parameter state tables (mom1, mom2, averages)."""
-    kept = optimizer.mom1, optimizer.mom2, optimizer.averages
-    return [cast(Any, of) for of in kept if of is not None]
-
-
-def _adamw(
-    optimizer: Optimizer,
-    keys: Sequence[KeyT],
-    weights: list[Tensor],
-    gradients: list[Tensor],
-    lr_scale: float,
-) -> None:
-    """Do a step, whose number is already counted."""
     step = optimizer.nr_update[keys[0]]
     # thinc rounds beta, and so 1 - beta.
     beta1, beta2 = (float(np.float32(beta)) for beta in (optimizer.b1, optimizer.b2))
@@ -105,3 +77,19 @@ def _adamw(
         eps=optimizer.eps / (1 - beta2**step) ** 0.5,
         maximize=False,
     )
+    if averages is not None:
+        kept_share = min((1.0 + step) / (10.0 + step), 0.9999)  # as thinc's Ops.update_averages
+        lerp([averages[key] for key in keys], weights, 1.0 - kept_share)
+
+
+def to_numpy_state(optimizer: Optimizer, key: KeyT) -> None:
+    """Make arrays of the tensors that `fused_steps` keeps for some weights, over their memory."""
+    for kept in _tables(optimizer):
+        if isinstance(kept.get(key), Tensor):
+            kept[key] = to_array(kept[key])
+
+
+def _tables(optimizer: Optimizer) -> list[dict[KeyT, Any]]:
+    """Return thinc's per-parameter state tables (mom1, mom2, averages)."""
+    kept = optimizer.mom1, optimizer.mom2, optimizer.averages
+    return [cast(Any, of) for of in kept if of is not None]

@@ -63,16 +63,11 @@ def rehearse(
 
 def _begin(nlp: Language, component: str, labels: list[str]) -> None:
     """Check the component, and add labels to it."""
-    if component not in nlp.pipe_names:
-        raise InputError(
-            f"rehearse: expected one of the components {nlp.pipe_names}, got {component!r}. "
-            "Name the one to rehearse in [training.before_update]."
-        )
-    pipe: Any = nlp.get_pipe(component)
+    pipe: Any = nlp.get_pipe(component) if component in nlp.pipe_names else None
     if getattr(pipe, "_rehearsal_model", None) is None:
         raise InputError(
-            f"rehearse: expected a trained {component!r}, got an untrained one. "
-            f'Source it from a pipeline: [components.{component}] source = "path/to/pipeline".'
+            f"rehearse: expected a trained {component!r}, one of the components {nlp.pipe_names}, "
+            f'got none. Source it from a pipeline: [components.{component}] source = "path/to/it".'
         )
     for label in labels:
         pipe.add_label(label)

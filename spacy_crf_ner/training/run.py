@@ -140,7 +140,7 @@ def train_pipeline(
             "its own, which cannot be resumed."
         )
     is_first = os.environ.get("RANK", "0") == "0"
-    say = on_message if is_first else _ignore
+    say = on_message if is_first else lambda _: None
     gpu_id = choose_gpu(options.gpu)
     if gpu_id >= 0:
         use_gpu(gpu_id)
@@ -272,7 +272,3 @@ def _keep_test(parts: Parts, output: Path) -> Path | None:
 def _processes() -> int:
     """Return the number of processes that torchrun has started."""
     return int(os.environ.get("WORLD_SIZE", 1))
-
-
-def _ignore(message: str) -> None:
-    """Print nothing, in ranks other than 0."""

@@ -74,7 +74,9 @@ def test_train_prints_table_scores_calibration_and_next_step(folder: Path) -> No
     assert re.search(r"^Time: \d+\.\d minutes\nPipeline: out/model-best$", result.stdout, re.M)
     said = result.stderr.splitlines()
     assert said[0] == "Device: CPU" and said[1].startswith("Training: 2 steps, 2.0 epochs")
-    assert "2 warnings. To see them: spacy-crf-ner check corpus --config cnn" in said[2]
+    assert (
+        "Warnings in the corpus: 2. To see them: spacy-crf-ner check corpus --config cnn" in said[2]
+    )
     assert said[-1] == 'Next: spacy-crf-ner predict out/model-best "A text."'
     checked = runner.invoke(app, ["check", "corpus", "--config", "cnn"])
     assert checked.exit_code == 0 and "Warnings: 2" in checked.output
@@ -106,7 +108,7 @@ def test_command_that_shows_warnings_has_what_the_corpus_is_read_with(
     (folder / "one.jsonl").rename(folder / "my own.jsonl")
     check = "spacy-crf-ner convert 'my own.jsonl' corpus --lang de && spacy-crf-ner check corpus"
     assert (
-        f" To see it: {check} --config cnn --lang de\n"
+        f"1. To see them: {check} --config cnn --lang de\n"
         in train("my own.jsonl", "out", *words).stderr
     )
 

@@ -968,6 +968,6 @@ def test_ranks_convert_a_corpus_and_rank_0_alone_checks_it(tmp_path: Path) -> No
     job.folder = tmp_path
     job._fork(2, command)
     job.succeeded()
-    assert "Check of the corpus" in job.stderr[0] and "F1 on dev" in job.stdout[0]
+    assert "Warnings in the corpus" in job.stderr[0] and "F1 on dev" in job.stdout[0]
     assert not job.stderr[1] and not job.stdout[1]
     assert spacy.load(tmp_path / "out" / "model-best")("Anna saw Bonn").has_annotation("ENT_IOB")

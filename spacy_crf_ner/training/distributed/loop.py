@@ -108,6 +108,8 @@ class Trainer:
         self._keys: list[KeyT] = []  # of the weights that are known to be equal in all ranks
         # Whether the weights are those after progress.steps complete steps of this run.
         self._can_save = False
+        # What spaCy's loop needs of a pipeline, beside `pipeline`.
+        self.update, self.use_params = nlp.update, nlp.use_params
 
     def run(self) -> None:
         """Train to the end; evaluate, log and save on the way."""
@@ -119,7 +121,7 @@ class Trainer:
         with own_nlp.select_pipes(disable=T["frozen_components"]):
             setup_logger = T["logger"] if self.group.rank == 0 else _log_nothing
             log_step, finalize_logger = setup_logger(own_nlp, sys.stdout, sys.stderr)
-        synchronized: Any = _Synchronized(self)
+        synchronized: Any = self
         steps = train_while_improving(
             synchronized,
             self.optimizer,
@@ -229,8 +231,9 @@ class Trainer:
         restore(self.nlp, self.optimizer, state)
         self._state = None
 
-    def learners(self) -> list[tuple[str, Any]]:
-        """Return what ends a step: the sum over ranks, and the components; nothing if it is done.
+    @property
+    def pipeline(self) -> list[tuple[str, Any]]:
+        """What ends a step: the sum over ranks, and the components; nothing if it is done.
 
         Components must not learn from gradients of zero either, which keep Adam's momentum.
         """
@@ -276,19 +279,6 @@ class Trainer:
                 copytree(last, part)
         # Save the state last: its best step must be in model-best.
         save_state(self.nlp, self.optimizer, self.progress, self.output)
-
-
-class _Synchronized:
-    """What spaCy's loop needs of a pipeline."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
-        self.update, self.use_params = trainer.nlp.update, trainer.nlp.use_params
-
-    @property
-    def pipeline(self) -> list[tuple[str, Any]]:
-        """The components that learn, after the sum over ranks."""
-        return self._trainer.learners()
 
 
 def _log_nothing(*_: Any) -> tuple[Any, Any]:
