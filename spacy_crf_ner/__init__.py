@@ -6,13 +6,15 @@ if TYPE_CHECKING:
     from .evaluation.guarantees import guarantees
     from .pipeline.accelerate import accelerate
     from .pipeline.transformer_config import transformer_model
+    from .training.freezing import freeze_layers
     from .training.run import train
 
 __version__ = "0.1.0"
-__all__ = ["accelerate", "guarantees", "train", "transformer_model"]
+__all__ = ["accelerate", "freeze_layers", "guarantees", "train", "transformer_model"]
 
 MODULES = {
     "accelerate": ".pipeline.accelerate",
+    "freeze_layers": ".training.freezing",
     "guarantees": ".evaluation.guarantees",
     "train": ".training.run",
     "transformer_model": ".pipeline.transformer_config",

@@ -18,11 +18,10 @@ from .ml.transformer.spans import doc_spans, sent_spans, sentence_windows, strid
 from .pipeline import crf_ner as crf_ner  # registers the factory
 from .pipeline import shared_tok2vec as shared_tok2vec  # as well
 from .pipeline.scorer import make_ner_scorer
-from .training.add_labels import add_labels
 from .training.calibration import calibrate_on_dev
 from .training.distill_corpus import distill_corpus
 from .training.labeled_corpora import labeled_corpora
-from .training.rehearsal import rehearse
+from .training.rehearsal import add_labels, rehearse
 
 # As in setup.cfg: kind, name and function.
 FUNCTIONS: list[tuple[str, str, Any]] = [

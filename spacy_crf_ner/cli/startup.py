@@ -36,7 +36,8 @@ def leave_out_torch() -> None:
             del sys.modules[package]
     # spaCy imports all components of all packages to make a pipeline.
     found = _entry_points()
-    found["spacy_factories"] = [each for each in found["spacy_factories"] if _is_own(each)]
+    factories = found["spacy_factories"]
+    found["spacy_factories"] = [each for each in factories if each.value.startswith(OWN)]
     catalogue.AVAILABLE_ENTRY_POINTS = found
 
 
@@ -55,7 +56,7 @@ def leave_out_torch_if_exported(model: str, dtype: str | None = None) -> None:
         for group, points in _entry_points().items()
         for point in points
         if group.startswith(("spacy_", "thinc_"))
-        and not (_is_own(point) and not point.value.startswith(WITH_TORCH))
+        and not (point.value.startswith(OWN) and not point.value.startswith(WITH_TORCH))
     )
     is_free = names.isdisjoint(others) and "torch" not in config.lower()
     if dtype is None and "spacy-crf-ner.Onnx" in config and is_free:
@@ -65,7 +66,3 @@ def leave_out_torch_if_exported(model: str, dtype: str | None = None) -> None:
 def _entry_points() -> dict[str, list[EntryPoint]]:
     found = entry_points()
     return {group: [*found.select(group=group)] for group in found.groups}
-
-
-def _is_own(point: EntryPoint) -> bool:
-    return point.value.startswith(OWN)

@@ -31,7 +31,7 @@ def find_config(name: str | Path) -> Path:
 
 
 def read_config(path: Path) -> Config:
-    """Read a config, not interpolated, where `$$` is a dollar that begins no variable.
+    """Read a config, not interpolated. As when it is, `$$` in a value without variables is `$`.
 
     Raises InputError for a file that is not UTF-8, and spaCy's ConfigValidationError for a file
     that is no config.
@@ -43,7 +43,8 @@ def read_config(path: Path) -> Config:
             f"{path}: expected a config of spaCy, got a file that is not UTF-8. Create one with "
             "spacy-crf-ner init."
         ) from error
-    return load_config_from_str(re.sub(r"\$\$(?!{)", "$", text), interpolate=False)
+    lines = (x if "${" in x else x.replace("$$", "$") for x in text.splitlines(keepends=True))
+    return load_config_from_str("".join(lines), interpolate=False)
 
 
 def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:

@@ -18,6 +18,7 @@ from spacy.training.loop import train
 from spacy.util import load_config, registry
 from thinc.api import Config
 
+from helpers import LEARNED
 from pipelines import make_examples
 from spacy_crf_ner.distillation.student import student_config
 from spacy_crf_ner.evaluation.calibration import calibrate
@@ -25,17 +26,12 @@ from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.calibration import forget_calibration, is_calibrated
 from spacy_crf_ner.pipeline.lookup import recognizer
 from spacy_crf_ner.pipeline.seen_texts import hashes_of
+from spacy_crf_ner.pipeline.settings import CALIBRATION
 from spacy_crf_ner.training.calibration import calibrate_on_dev
 from spacy_crf_ner.training.cross_validation import train_folds
 
 ROOT = Path(__file__).parents[2]
-TRAIN = [
-    ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")]),
-    ("Bonn saw it", [(0, 4, "LOC")]),
-    ("it saw Anna", [(7, 11, "PER")]),
-    ("it came", []),
-]
-# In part contradicts TRAIN.
+# In part contradicts LEARNED.
 DEV = [
     ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "PER")]),
     ("Bonn saw it", [(0, 4, "LOC")]),
@@ -44,7 +40,6 @@ DEV = [
     ("Bonn came", []),
     ("it saw Bonn", [(7, 11, "LOC")]),
 ]
-FITS = ("temperature", "platt_slope", "platt_intercept", "platt_ceiling")
 NEUTRAL = [1.0, 1.0, 0.0, 1.0]
 UNCALIBRATED = {"training.before_to_disk": None}
 
@@ -53,7 +48,7 @@ UNCALIBRATED = {"training.before_to_disk": None}
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
     nlp = spacy.blank("en")
-    for name, sentences in ("train", TRAIN), ("dev", DEV):
+    for name, sentences in ("train", LEARNED), ("dev", DEV):
         docs = [eg.reference for eg in make_examples(nlp, sentences)]
         DocBin(docs=docs).to_disk(folder / f"{name}.spacy")
     return folder
@@ -109,16 +104,16 @@ def uncalibrated(shared: Any, corpus: Path, tmp_path_factory: pytest.TempPathFac
 
 
 def fits(nlp: Language, name: str = "ner") -> list[float]:
-    return [getattr(nlp.get_pipe(name), each) for each in FITS]
+    return [getattr(nlp.get_pipe(name), each) for each in CALIBRATION]
 
 
 def expected(nlp: Language, dev: Path | list[Example], name: str = "ner") -> list[float]:
     """What `calibrate` fits to the same weights; the pipeline keeps it."""
-    for each in FITS:
+    for each in CALIBRATION:
         setattr(nlp.get_pipe(name), each, None)
     assert fits(nlp, name) == NEUTRAL
     found = calibrate(nlp, dev if isinstance(dev, list) else Corpus(dev)(nlp), name)
-    return [found[each] for each in FITS]
+    return [found[each] for each in CALIBRATION]
 
 
 @pytest.mark.slow
@@ -136,7 +131,7 @@ def test_saved_pipelines_of_the_shipped_configs_are_calibrated(
 
 
 def test_trained_pipelines_know_the_texts_of_train_and_dev(plain: Path, uncalibrated: Path) -> None:
-    parts = [hashes_of(text for text, _ in sentences) for sentences in (TRAIN, DEV)]
+    parts = [hashes_of(text for text, _ in sentences) for sentences in (LEARNED, DEV)]
     for folder in (plain, uncalibrated):  # of two evaluations
         assert recognizer(spacy.load(folder)).seen_texts.known() == (True, *parts)
     nlp = spacy.load(plain)  # as a frozen component, it learns nothing
@@ -216,7 +211,7 @@ def test_calibrate_on_dev_fits_each_component_when_another_fails(
     callback = calibrate_on_dev()
     monkeypatch.setattr(nlp.get_pipe("ner"), "fit_temperature", fail)
     callback(nlp)
-    for each in FITS:
+    for each in CALIBRATION:
         setattr(nlp.get_pipe("second"), each, None)
     callback(nlp)
     assert "[ner] calibration failed: not now" in caplog.messages
@@ -401,7 +396,7 @@ def test_calibrate_on_dev_with_random_augmenter_keeps_trained_weights(
 def test_train_folds_skips_calibration(corpus: Path) -> None:
     """The tenth that chooses the checkpoint can have a label that the others lack."""
     nlp = spacy.blank("en")
-    docs = [eg.reference for eg in make_examples(nlp, TRAIN * 3)]
+    docs = [eg.reference for eg in make_examples(nlp, LEARNED * 3)]
     for i, doc in enumerate(docs):
         doc.set_ents([Span(doc, 0, 1, f"RARE{i}"), *(ent for ent in doc.ents if ent.start > 0)])
     config = make_config(corpus, **{"training.max_steps": 2, "training.eval_frequency": 1})
@@ -422,7 +417,7 @@ def test_train_folds_with_rehearse_callback_trains_all_folds(
     rehearsed["@callbacks"] = "spacy-crf-ner.rehearse.v1"
     config["training"]["before_update"] = rehearsed
     nlp = trained(config, tmp_path / "new")
-    docs = [eg.reference for eg in make_examples(nlp, TRAIN * 3)]
+    docs = [eg.reference for eg in make_examples(nlp, LEARNED * 3)]
     folds = list(train_folds(nlp.config, docs, [i % 2 for i in range(12)]))
     assert [len(held_out) for _, held_out in folds] == [6, 6]
 
@@ -440,7 +435,7 @@ def test_student_config_with_hold_out_removes_calibration(hold_out: int, corpus:
 def test_calibration_at_the_first_evaluation_keeps_hashes_of_dev(corpus: Path) -> None:
     """That pipeline may be the best one, saved before training goes on."""
     nlp = init_nlp(make_config(corpus))
-    nlp.update(make_examples(nlp, TRAIN), sgd=nlp.create_optimizer())
+    nlp.update(make_examples(nlp, LEARNED), sgd=nlp.create_optimizer())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         calibrate_on_dev()(nlp)

@@ -460,6 +460,20 @@ def test_single_process_training_matches_spacy_train_bitwise(
         assert meta[0] == meta[1]
 
 
+def assert_alike(folder: Path) -> None:
+    assert_close(*(weights(folder / name / "model-last") for name in ("parts", "whole")), 0.0)
+
+
+def assert_resumes(config: Config, folder: Path) -> None:
+    """Train at once, and in two parts, which give the same weights."""
+    train(config, folder / "whole")
+    config["training"]["max_steps"] = 2
+    train(config, folder / "parts")
+    config["training"]["max_steps"] = 6
+    train(config, folder / "parts", resume=True)
+    assert_alike(folder)
+
+
 @pytest.mark.parametrize("averages", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_single_process_resume_matches_uninterrupted_training(
     averages: bool, docs: Path, dev: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -470,16 +484,11 @@ def test_single_process_resume_matches_uninterrupted_training(
     config = small(few(docs, tmp_path, 20), dev, {}, **settings)
     config["training"]["optimizer"]["groups"] = {"head": {"names": "projection"}}
     config["training"]["batcher"]["size"] = 100
-    train(config, tmp_path / "whole")
-    config["training"]["max_steps"] = 2
-    train(config, tmp_path / "parts")
-    config["training"]["max_steps"] = 6
-    whole = weights(tmp_path / "whole" / "model-last")
-    for _ in range(2):  # the second time there is nothing left to do
-        train(config, tmp_path / "parts", resume=True)
-        assert_close(weights(tmp_path / "parts" / "model-last"), whole, 0.0)
-        results = [read_state(tmp_path / name)["progress"] for name in ("whole", "parts")]
-        assert results[0] == results[1]
+    assert_resumes(config, tmp_path)
+    train(config, tmp_path / "parts", resume=True)  # there is nothing left to do
+    assert_alike(tmp_path)
+    results = [read_state(tmp_path / name)["progress"] for name in ("whole", "parts")]
+    assert results[0] == results[1]
 
 
 def test_resume_with_another_evaluation_frequency_keeps_what_was_learned(
@@ -496,8 +505,7 @@ def test_resume_with_another_evaluation_frequency_keeps_what_was_learned(
     train(config, tmp_path / "parts", resume=True)
     results = read_state(tmp_path / "parts")["progress"]["results"]
     assert [step for _, step in results] == [0, 3, 4, 6] and results[:2] == before
-    whole = weights(tmp_path / "whole" / "model-last")
-    assert_close(weights(tmp_path / "parts" / "model-last"), whole, 0.0)
+    assert_alike(tmp_path)
 
 
 def interrupted(config: Config, output: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -587,13 +595,7 @@ def test_resume_with_rehearsal_matches_uninterrupted_training(
         "@callbacks": "spacy-crf-ner.rehearse.v1",
         **rehearsed,
     }
-    train(config, tmp_path / "whole")
-    config["training"]["max_steps"] = 2
-    train(config, tmp_path / "parts")
-    config["training"]["max_steps"] = 6
-    train(config, tmp_path / "parts", resume=True)
-    whole, parts = (weights(tmp_path / name / "model-last") for name in ("whole", "parts"))
-    assert_close(parts, whole, 0.0)
+    assert_resumes(config, tmp_path)
 
 
 # Labels that were added
@@ -956,18 +958,3 @@ def test_process_joins_with_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert join().gpu_id == -1 and not taken
     assert join(1).gpu_id == 1 and taken == [1, 1]
-
-
-@pytest.mark.slow
-def test_ranks_convert_a_corpus_and_rank_0_alone_checks_it(tmp_path: Path) -> None:
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("".join(f"[Anna](PER) saw [Bonn](LOC) {i}\n" for i in range(40)))
-    command = ["train", str(corpus), str(tmp_path / "out"), "--gpu", "-1", "--config", "cnn"]
-    command += ["--steps", "2", "--components.ner.model.hidden_width", "16"]
-    job = Job.__new__(Job)
-    job.folder = tmp_path
-    job._fork(2, command)
-    job.succeeded()
-    assert "Warnings in the corpus" in job.stderr[0] and "F1 on dev" in job.stdout[0]
-    assert not job.stderr[1] and not job.stdout[1]
-    assert spacy.load(tmp_path / "out" / "model-best")("Anna saw Bonn").has_annotation("ENT_IOB")

@@ -24,7 +24,6 @@ from pipelines import make_examples
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.transformer_config import MINILM
-from spacy_crf_ner.training.add_labels import add_labels
 from spacy_crf_ner.training.init_config import (
     ACCURACY,
     PURPOSES,
@@ -32,6 +31,7 @@ from spacy_crf_ner.training.init_config import (
     fit_to_corpus,
     init_config,
 )
+from spacy_crf_ner.training.rehearsal import add_labels
 
 ROOT = Path(__file__).parents[2]
 runner = CliRunner()
@@ -193,11 +193,6 @@ def test_init_config_uses_static_vectors(tok2vec: str, corpus: Path, tmp_path: P
     assert abs(ner.trellis(trained.make_doc("Hanoi")).emissions - before).max() > 1e-4
 
 
-def test_init_config_with_vectors_and_transformer_raises() -> None:
-    with pytest.raises(ValueError, match="expected none beside a transformer, got 'vectors'"):
-        init_config("en", "transformer", vectors="vectors")
-
-
 def test_init_config_sets_tokenizer_of_language() -> None:
     def tokenizer(lang: str) -> str:
         return init_config(lang)["nlp"]["tokenizer"]["@tokenizers"]
@@ -214,6 +209,7 @@ def test_init_config_sets_tokenizer_of_language() -> None:
     [
         ({"lang": "klingon"}, "expected a language of spaCy, such as en, got 'klingon'"),
         ({"tok2vec": "lstm"}, "tok2vec: expected one of ['transformer', 'cnn', 'char']"),
+        ({"tok2vec": "transformer", "vectors": "v"}, "expected none beside a transformer, got 'v'"),
         ({"optimize": "speed"}, "optimize: expected one of ['efficiency', 'accuracy']"),
     ],
 )

@@ -125,20 +125,23 @@ def test_without_steps_highest_rate_is_used_from_second_update_on(together: bool
     assert rates == pytest.approx([*islice(warmup_linear(RATE, 50, 1000), 1, 61)])
 
 
-@pytest.mark.parametrize("schedule", [decaying(RATE, 0.1), constant(RATE), iter([RATE])])
-def test_without_steps_rate_that_does_not_rise_is_kept(schedule: Any) -> None:
+@pytest.mark.parametrize(
+    "schedule, by_hand",
+    [
+        (decaying(RATE, 0.1), None),
+        (constant(RATE), None),
+        (iter([RATE]), None),
+        (warmup_linear(RATE, 50, 1000), 0.5),
+    ],
+)
+def test_without_steps_rate_that_does_not_rise_or_is_set_by_hand_is_kept(
+    schedule: Any, by_hand: float | None
+) -> None:
     optimizer, weights = GroupedAdam(schedule), arrays(0, 4, 3)
+    optimizer.learn_rate = by_hand or optimizer.learn_rate
     for step in range(3):
         optimizer((7, "x"), weights, arrays(step, 4, 3))
-    assert optimizer.learn_rate == RATE
-
-
-def test_without_steps_rate_set_by_hand_is_kept() -> None:
-    optimizer, weights = GroupedAdam(warmup_linear(RATE, 50, 1000)), arrays(0, 4, 3)
-    optimizer.learn_rate = 0.5
-    for step in range(3):
-        optimizer((7, "x"), weights, arrays(step, 4, 3))
-    assert optimizer.learn_rate == 0.5
+    assert optimizer.learn_rate == (by_hand or RATE)
 
 
 # thinc's Adam, where no name is special

@@ -159,27 +159,20 @@ def test_steps_of_a_shipped_config_are_for_the_corpus(corpus: Path, trained_with
     assert (rates["warmup_steps"], training["eval_frequency"], training["patience"]) == (50, 20, 0)
 
 
-def test_check_is_of_the_steps_of_the_training(
-    corpus: Path, trained_with: Any, tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("override", [False, True])
+def test_check_is_of_the_steps_and_the_transformer_of_the_training(
+    override: bool, corpus: Path, trained_with: Any, tiny_transformer: str, monkeypatch: Any
 ) -> None:
     """It warns of a config with many more steps than a small corpus needs."""
     checked: list[Any] = []
-    monkeypatch.setattr(run, "check_parts", lambda _, settings, __: checked.append(settings) or "")
-    trained_with(corpus, config="transformer", transformer=tiny_transformer)
-    assert checked[0].max_steps == 200
-
-
-@pytest.mark.parametrize("override", [False, True])
-def test_advised_check_is_with_the_transformer(
-    override: bool, corpus: Path, trained_with: Any, tiny_transformer: str, monkeypatch: Any
-) -> None:
-    advised: list[Any] = []
-    monkeypatch.setattr(run, "check_parts", lambda _, __, advice: advised.append(advice) or "")
+    monkeypatch.setattr(run, "check_parts", lambda *given: checked.append(given) or "")
     name: dict[str, Any] = {"transformer": tiny_transformer}
     if override:
         name = {"overrides": {"paths.transformer": tiny_transformer}}
     trained_with(corpus, config="transformer", **name)
-    assert advised[0].endswith(f" --config transformer --transformer {tiny_transformer}")
+    ((_, settings, advice),) = checked
+    assert settings.max_steps == 200
+    assert advice.endswith(f" --config transformer --transformer {tiny_transformer}")
 
 
 @pytest.mark.parametrize("options", [{"steps": 30}, {"overrides": {"training.max_steps": 30}}])
