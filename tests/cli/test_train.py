@@ -258,5 +258,7 @@ def test_part_without_entities_or_docs_prints_one_line(
 
 def test_config_without_corpora_and_one_that_is_not_utf8_print_one_line(folder: Path) -> None:
     assert "[corpora.train] path: expected a .spacy file" in one_error("-", "out", *TINY)
+    error = one_error("-", "out", *TINY, "--paths.train", "train.spacy")
+    assert "[corpora.dev] path: expected a .spacy file" in error
     (folder / "own.cfg").write_bytes(b"[paths]\ntrain = \xff\xfe\n")
     assert "a file that is not UTF-8" in one_error("corpus", "out", "--config", "own.cfg")

@@ -1,6 +1,5 @@
 """Training on all docs of a small corpus: scores and calibration are those of folds."""
 
-import math
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
@@ -21,11 +20,9 @@ from spacy_crf_ner.docbin import DOCUMENT, META
 from spacy_crf_ner.evaluation.calibration import calibrate_on_folds, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline.calibration import log_likelihoods
 from spacy_crf_ner.pipeline.lookup import recognizer
 from spacy_crf_ner.pipeline.seen_texts import hashes_of
 from spacy_crf_ner.pipeline.settings import CALIBRATION
-from spacy_crf_ner.pipeline.temperature_scaling import VARIANCE
 from spacy_crf_ner.pipeline.transformer_config import bundled_config
 from spacy_crf_ner.training import cross_validation
 from spacy_crf_ner.training.cross_validation import divide, train_folds, train_with_folds
@@ -64,17 +61,6 @@ def measured(folds: list[tuple[Language, list[Example]]]) -> list[float]:
     return [found[name] for name in ("entities", "ece", "ece_by_chance", "brier")]
 
 
-def loss(folds: list[tuple[Language, list[Example]]], temperature: float) -> float:
-    """Minus the log likelihood of each doc by a pipeline that has not seen it, and the prior."""
-    total = math.log(temperature) ** 2 / 2 / VARIANCE
-    for nlp, examples in folds:
-        pipe = recognizer(nlp)
-        own, pipe.temperature = pipe.temperature, temperature
-        total -= sum(log_likelihoods(pipe, examples))
-        pipe.temperature = own
-    return total
-
-
 def test_scores_and_calibration_are_those_of_each_pipeline_on_its_fold(
     folds: list[tuple[Language, list[Example]]],
 ) -> None:
@@ -91,9 +77,6 @@ def test_scores_and_calibration_are_those_of_each_pipeline_on_its_fold(
     for each, _ in folds:
         for name, value in values.items():
             setattr(recognizer(each), name, value)
-    best = pipe.temperature
-    assert loss(folds, best) < loss(folds, best * 1.02)
-    assert best == 1.0 or loss(folds, best) < loss(folds, best / 1.02)
     assert measures(found["after"]) == measured(folds)
     assert found["after"]["ece"] < found["before"]["ece"] - 0.01
 
