@@ -160,7 +160,10 @@ def train_pipeline(
         config = _with_steps(config, parts.train, options, say)
         if settings.max_steps is not None:
             settings = settings._replace(max_steps=config["training"]["max_steps"])
-        if is_first and _finds_entities(config):
+        # One with a source may be of any kind.
+        kinds = {FACTORY, "ner", None}
+        finds_entities = any(x.get("factory") in kinds for x in config["components"].values())
+        if is_first and finds_entities:
             say(check_parts(parts, settings, _advice(train, dev, parts, options, config)))
         if parts.dev is None:
             docs = [*read_docbin(parts.train, Vocab())[1]]
@@ -233,12 +236,6 @@ def _with_steps(config: Config, train: Path | None, options: Options, say: OnMes
         how = f"as {options.config} says" if steps is None else "as given"
         say(f"Training: max_steps = {config['training']['max_steps']}, {how}")
     return config
-
-
-def _finds_entities(config: Config) -> bool:
-    """Whether a component may find entities: also one with a source, which may be of any kind."""
-    blocks = config["components"].values()
-    return any("source" in each or each.get("factory") in (FACTORY, "ner") for each in blocks)
 
 
 def _advice(
