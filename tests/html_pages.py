@@ -21,7 +21,6 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.section = ""
         self.words: list[tuple[str, str]] = []  # of each text, its section
-        self.styles: dict[str, str] = {}  # of each text, the style of the element before it
         self.tables: dict[str, list[list[list[str]]]] = {}
         self.articles: list[dict[str, Any]] = []
         self.feed(html)
@@ -64,7 +63,6 @@ class Page(HTMLParser):
         if self.open and self.open[-1] in ("style", "script"):
             return
         self.words.append((self.section, data))
-        self.styles[data.strip()] = self.elements[-1][1].get("style", "") if self.elements else ""
         if {"th", "td"} & set(self.open):
             self.tables[self.section][-1][-1][-1] += data
         if "article" in self.open and self.articles[-1]["sides"]:

@@ -1,17 +1,14 @@
 """The page of the documents: gold entities beside those of one pipeline, or of two."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from markupsafe import Markup, escape
-from spacy import displacy
-from spacy.tokens import Doc
 from spacy.training import Example
 
-from ..evaluation.matching import Entity, collect_entities
+from ..evaluation.matching import collect_entities
 from ..templates import render
 from . import tables
-from .segments import colors_of, segments
+from .segments import colors_of, draw
 
 MAX_CHARACTERS = 1_000_000  # of the documents in the page
 MARKUP = 200  # characters that a document counts beside its text
@@ -29,8 +26,7 @@ KINDS = {
 def documents_page(results: dict[str, Any], *examples: Sequence[Example]) -> str:
     """Render the gold entities of each document beside the predicted ones, as one page.
 
-    Entities under a key in `doc.spans` may overlap: they are lines under the text. Of more
-    documents than a page can have, those with errors come first.
+    Of more documents than a page can have, those with errors come first.
 
     Args:
         results: The result of `evaluation.evaluate`, or of `compare` for two pipelines.
@@ -45,26 +41,18 @@ def documents_page(results: dict[str, Any], *examples: Sequence[Example]) -> str
         for of_doc in zip(*found)
     ]
     labels = {ent.label for docs in found for doc in docs for ents in doc[1:] for ent in ents}
-    colors = colors_of(labels)
     gold, docs = found[0], []
     for i in _shown([len(doc.text) for doc in gold], [all(each) for each in right]):
-        sides = [("Gold", examples[0][i].reference, gold[i].gold, keys[0])]
-        for name, own, entities, key in zip(names, examples, found, keys):
-            ents = sorted(entities[i].predicted + entities[i].left_out, key=lambda ent: ent.start)
-            sides.append((name, own[i].predicted, ents, key))
+        sides = {"Gold": gold[i].gold}
+        sides |= {name: own[i].predicted + own[i].left_out for name, own in zip(names, found)}
         docs.append(
             {
                 "number": i,
                 "text": gold[i].text,
                 "kind": KINDS[right[i]],
                 "is_wrong": not all(right[i]),
-                "labels": sorted({ent.label for _, _, ents, _ in sides for ent in ents}),
-                "sides": [
-                    (name, segments(doc.text, ents), None)
-                    if key is None
-                    else (name, [], _lines(doc, ents, colors))
-                    for name, doc, ents, key in sides
-                ],
+                "labels": sorted({ent.label for ents in sides.values() for ent in ents}),
+                "sides": {name: draw(gold[i].text, ents) for name, ents in sides.items()},
             }
         )
     kinds = [kind for each, kind in KINDS.items() if len(each) == len(names)]
@@ -75,9 +63,8 @@ def documents_page(results: dict[str, Any], *examples: Sequence[Example]) -> str
         facts=tables.facts(results),
         docs=docs,
         left_out=len(gold) - len(docs),
-        colors=colors,
-        # Lines have the number without the color.
-        has_confidence=results["reliability"] is not None and keys[0] is None,
+        colors=colors_of(labels),
+        has_confidence=results["reliability"] is not None,
         filters={"Kind": kinds, "Label": sorted(labels)},
     )
 
@@ -92,21 +79,3 @@ def _shown(sizes: Sequence[int], is_right: Sequence[bool]) -> list[int]:
             return shown
         shown.append(i)
     return sorted(shown)
-
-
-def _lines(doc: Doc, ents: Iterable[Entity], colors: Mapping[str, str]) -> Markup:
-    """Draw entities as lines under the text, with displaCy."""
-    spans, shown = [], {}
-    for ent in ents:
-        span = doc.char_span(*ent.span)
-        if span is None:  # a span without tokens
-            continue
-        p = "" if ent.confidence is None else f" {ent.confidence:.3f}"
-        label = str(escape(ent.label + p))  # displaCy escapes the text alone
-        shown[label] = colors[ent.label]
-        spans.append({"start_token": span.start, "end_token": span.end, "label": label})
-    parsed = {"tokens": [token.text for token in doc], "spans": spans}
-    drawn = displacy.render(
-        parsed, style="span", manual=True, jupyter=False, options={"colors": shown}
-    )
-    return Markup(drawn)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ..evaluation.matching import Entity
 from ..templates import render
 from . import plots, tables
-from .segments import Segment, colors_of, segments
+from .segments import Side, colors_of, draw
 
 MAX_ERRORS = 5_000  # errors in the page
 CURVES = {
@@ -23,13 +23,6 @@ class Plot(NamedTuple):
     caption: str
     chart: plots.Chart | None = None
     table: tables.Table | None = None
-
-
-class Side(NamedTuple):
-    """The gold or the predicted entities of an error in its context."""
-
-    segments: list[Segment]  # with the one in question, if any, and those that do not overlap it
-    others: list[Entity]  # that overlap one of these
 
 
 def report_page(results: dict[str, Any]) -> str:
@@ -140,11 +133,7 @@ def _sides(error: dict[str, Any]) -> dict[str, Side]:
     for side, beside in error["beside"].items():
         p = error["confidence"] if side == "predicted" else None
         asked = in_context(error[side], p) if error[side] else None
-        drawn, others = [asked] if asked else [], list[Entity]()
-        for ent in map(in_context, beside):
-            is_free = all(ent.end <= each.start or each.end <= ent.start for each in drawn)
-            (drawn if is_free else others).append(ent)
-        sides[side] = Side(segments(text, sorted(drawn, key=lambda e: e.start), asked), others)
+        sides[side] = draw(text, [*filter(None, [asked]), *map(in_context, beside)], asked)
     return sides
 
 

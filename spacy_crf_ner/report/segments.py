@@ -1,4 +1,4 @@
-"""Texts as segments, in entities or outside, and the colors of labels."""
+"""Texts with their entities, one inside another, and the colors of labels."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -13,24 +13,44 @@ PALETTE = (
 
 
 class Segment(NamedTuple):
-    """A part of a text, and the entity that it is, if any."""
+    """An entity, and its text as strings and the entities inside."""
 
-    text: str
-    entity: Entity | None = None
+    entity: Entity
+    parts: list["str | Segment"]
     asked: bool = False  # whether this entity is the one in question
 
 
-def segments(text: str, ents: Iterable[Entity], asked: Entity | None = None) -> list[Segment]:
-    """Split a text at its entities, which are in order; one of them may be in question."""
-    found: list[Segment] = []
+class Side(NamedTuple):
+    """A text with its gold or its predicted entities."""
+
+    parts: list[str | Segment]
+    others: list[Segment]  # those that cross one of the parts
+
+
+def draw(text: str, ents: Iterable[Entity], asked: Entity | None = None) -> Side:
+    """Split a text at its entities; one of them may be in question, which is always a part."""
+    side = Side([], [])
+    outer = [Segment(Entity(0, len(text), ""), side.parts)]  # those that have not ended
     done = 0
-    for ent in ents:
-        found += [
-            Segment(text[done : ent.start]),
-            Segment(text[ent.start : ent.end], ent, ent is asked),
-        ]
-        done = ent.end
-    return [*found, Segment(text[done:])]
+    last = Entity(len(text), len(text), "")  # ends all others
+    for ent in [*sorted(ents, key=lambda ent: (ent.start, -ent.end)), last]:
+        while len(outer) > 1 and outer[-1].entity.end <= ent.start:
+            ended = outer.pop()
+            ended.parts.append(text[done : ended.entity.end])
+            done = ended.entity.end
+        if ent.end > outer[-1].entity.end or (asked is not None and _cross(ent, asked)):
+            side.others.append(Segment(ent, [text[ent.start : ent.end]]))
+            continue
+        outer[-1].parts.append(text[done : ent.start])
+        done = ent.start
+        if ent.start < ent.end:  # a span may have no tokens
+            outer.append(Segment(ent, [], ent is asked))
+            outer[-2].parts.append(outer[-1])
+    return side
+
+
+def _cross(a: Entity, b: Entity) -> bool:
+    return a.start < b.start < a.end < b.end or b.start < a.start < b.end < a.end
 
 
 def colors_of(labels: Iterable[str]) -> dict[str, str]:

@@ -522,16 +522,16 @@ def test_error_shows_all_entities_of_its_context_and_outlines_the_one_in_questio
         "spurious", 0.5, 0, ("Ida met Bo Ek, a ", "poet", ", in Ulm."), None, ("poet", "X")
     )
     gold = [entity(text, "Bo Ek", "PER", 0), entity(text, "Ulm", "LOC", 0)]
-    inner = entity(text, "Ek", "NAME", 0)
+    inner, crossing = entity(text, "Ek", "NAME", 0), entity(text, "Ek, a", "TITLE", 0)
     far = {"start": -9, "end": 3, "label": "PER", "text": "Dr and Ida"}  # begins in the text before
-    found["beside"] = {"gold": [far, *gold, inner], "predicted": gold[1:]}
+    found["beside"] = {"gold": [far, *gold, crossing, inner], "predicted": gold[1:]}
     figures = FIGURES | {"errors": {"counts": FIGURES["errors"]["counts"], "list": [found]}}
     html = report_page(figures)
     (article,) = Page(html).articles
     gold_side, predicted_side = article["marks"]
-    assert gold_side == "IdaPERBo EkPERUlmLOC" + "EkNAME"  # the last one overlaps: it is listed
+    assert gold_side == "IdaPERBo EkNAMEPERUlmLOC" + "Ek, aTITLE"
     assert predicted_side == "poetX0.500UlmLOC"
-    assert "Overlapping: Ek" in article["sides"][0]
+    assert "Overlapping: Ek, a" in article["sides"][0]
     outlined = re.findall(r'<mark class="asked"[^>]*>([^<]*)<', html)
     assert outlined == ["poet"]
 

@@ -7,16 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 import spacy
+from hypothesis import given
+from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.tokens import Doc, Span, SpanGroup
 from spacy.training import Example
 
 from helpers import Span as Offsets
-from html_pages import Page
+from html_pages import Page, words
 from spacy_crf_ner.evaluation import evaluate
+from spacy_crf_ner.evaluation.matching import Entity
 from spacy_crf_ner.report.documents import documents_page
 from spacy_crf_ner.report.html import report_page
 from spacy_crf_ner.report.markdown import markdown
+from spacy_crf_ner.report.segments import colors_of, draw
 
 DASH = "\N{EN DASH}"
 WORDS = ["the", "king", "of", "France", "met", "University", "of", "Oslo", "president"]
@@ -107,50 +111,61 @@ def test_markdown_of_flat_entities_has_no_nesting_table(nlp: Language) -> None:
 # The page of documents
 
 
-def page_of(nlp: Language, *examples: Example, model: str = "m") -> str:
-    results = evaluate(examples, model=model, data="d", nlp=nlp, resamples=2)
+def page_of(nlp: Language, *examples: Example) -> str:
+    results = evaluate(examples, model="m", data="d", nlp=nlp, resamples=2)
     return documents_page(results, examples)
 
 
-def test_documents_page_draws_overlapping_entities_below_text(nlp: Language) -> None:
+def test_documents_page_draws_entities_inside_others_in_their_color(nlp: Language) -> None:
     same = example(nlp, ["Hanoi", "sleeps"], [(0, 1, "GPE")], [(0, 1, "GPE")])
-    other = example(nlp, WORDS, GOLD, PREDICTED)
+    other = example(nlp, WORDS, GOLD, [*PREDICTED, (6, 9, "PER")])
     html = page_of(nlp, same, other)
     page = Page(html)
     assert [each.get("class") for each in page.all("article")] == [None, "differs"]
-    assert [each.get("class") for each in page.all("div")].count("lines") == 4
-    shown = [text.strip() for _, text in page.words]
-    counts = [shown.count(label) for label in ("PER", "LOC", "GPE", "ORG")]
-    assert counts == [3 + 2, 2 + 2, 1 + 2, 0 + 2]  # also in the legend, and to choose from
-    for label in ("GPE 0.900", "PER 0.900", "ORG 0.800", "ORG 0.700", "LOC 0.600"):
-        assert shown.count(label) == 1
-    # Gold stands above predicted, and a label has one color on both sides.
-    gold, predicted = (html.index(f">{side}</p>") for side in ("Gold", "Predicted"))
-    assert gold < html.index("GPE", gold) < predicted < html.index("GPE 0.900")
-    colors = {
-        label: page.styles[label].split(";")[0] for label in ("PER", "PER 0.900", "LOC", "GPE")
-    }
-    assert colors["PER"] == colors["PER 0.900"] and len({*colors.values()}) == 3
-    # A nested entity is below the entity that holds it.
-    assert html.index("top: 40px") < html.index("top: 57px")
-
-
-def test_documents_page_escapes_texts_and_labels(nlp: Language) -> None:
-    evil = "<b>bold</b>"
-    label = "<i onclick='x'>L</i>&"
-    eg = example(
-        nlp, [evil, "<u>", "&amp;", "{x}"], [(0, 2, label), (0, 1, label)], [(0, 1, label)]
+    gold, predicted = (words(side) for side in page.articles[1]["sides"])
+    assert gold.startswith("the kingPER of FranceLOCPER met University of OsloLOC presidentPER ")
+    assert predicted == (
+        "the king of FranceORG0.825PER0.900 met University of OsloLOC0.675ORG0.750 president "
+        "Overlapping: of Oslo presidentPER0.600"  # it crosses another one
     )
-    page = Page(page_of(nlp, eg, model="<s>title</s>"))
-    assert not {"b", "i", "u", "s"} & {*page.tags} and page.tags.count("script") == 1
-    shown = [text.strip() for _, text in page.words]
-    assert page.text.count(evil) == page.text.count("<u>") == page.text.count("{x}") == 2
-    assert page.text.count("&amp;") == 2
-    assert shown.count(label) == 2 + 3  # also in the head, in the legend, and to choose from
-    assert shown.count(f"{label} 0.900") == 1
-    assert "<s>title</s>" in page.text
-    # No value ends an attribute.
-    assert not any("onclick" in name for _, each in page.elements for name in each)
+    found = re.findall(r'background:(#\w{6})">[\w ]+<span>(\w+)<', html)
+    assert {*found} == {
+        (colors_of(["GPE", "LOC", "ORG", "PER"])[label], label) for _, label in found
+    }
+    assert page.tags.count("mark") == 4 + 1 + 1 + 5 + 5  # the legend, and both documents
+    assert page.tags.count("small") == 3 + 1 + 5  # a confidence has a color, as in the legend
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.sampled_from("AB")), max_size=7),
+    st.data(),
+)
+def test_drawn_entities_are_all_shown_in_the_whole_text(
+    spans: list[tuple[int, int, str]], data: st.DataObject
+) -> None:
+    text = "abcdefghij"
+    ents = [Entity(start, min(start + n, 10), label) for start, n, label in spans]
+    asked = data.draw(st.sampled_from([None, *ents]))
+    side = draw(text, ents, asked)
+    shown: list[Entity] = []
+
+    def written(parts: list[Any]) -> str:
+        found = ""
+        for part in parts:
+            if not isinstance(part, str):
+                shown.append(part.entity)
+                assert part.asked == (part.entity is asked)
+                own = written(part.parts)
+                assert own == text[part.entity.start : part.entity.end]
+            found += part if isinstance(part, str) else own
+        return found
+
+    assert written(side.parts) == text
+    assert asked is None or any(each is asked for each in shown)
+    for other in side.others:
+        assert any({*range(*other.entity.span)} & {*range(*ent.span)} for ent in shown)
+        assert other.parts == [text[other.entity.start : other.entity.end]]
+    assert sorted([*shown, *(other.entity for other in side.others)]) == sorted(ents)
 
 
 def test_docs_without_entities_have_a_page(nlp: Language) -> None:
