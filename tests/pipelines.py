@@ -149,12 +149,11 @@ def add_shared(nlp, transformer, **settings):
 def listening(kind, upstream="*", tiny_transformer=None):
     """A pipeline whose crf_ner listens to a component: a CNN ("tok2vec"), or a transformer."""
     nlp = spacy.blank("en")
-    width = 96
+    layer = {**LISTENER, "upstream": upstream}
     if kind == "tok2vec":
-        nlp.add_pipe("tok2vec")
+        nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
+        layer["width"] = TOK2VEC["width"]
     else:
-        width = 16
         add_shared(nlp, tiny_transformer)
-    layer = {**LISTENER, "width": width, "upstream": upstream}
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": layer}})
     return nlp

@@ -3,7 +3,7 @@
 import pytest
 import spacy
 
-from pipelines import TOK2VEC, make_examples, train
+from pipelines import make_examples, small, train
 
 
 @pytest.fixture(scope="session")
@@ -11,8 +11,7 @@ def model(shared):
     """The folder of a pipeline of two labels that has learned little; not to be changed."""
 
     def make():
-        nlp = spacy.blank("en")
-        nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
+        nlp = small(8)
         texts = [("Anna saw Bonn.", [(0, 4, "PER"), (9, 13, "LOC")]), ("It came.", [])]
         train(nlp, make_examples(nlp, texts), steps=8)
         return nlp

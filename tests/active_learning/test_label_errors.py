@@ -10,7 +10,7 @@ from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from spacy.util import load_config
 
-from pipelines import TOK2VEC
+from pipelines import TOK2VEC, copied, small
 from spacy_crf_ner.active_learning import label_errors, review
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import InputError
@@ -54,8 +54,7 @@ KINDS |= {45: "only in gold", 51: "only in gold"}
 
 
 def config():
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    nlp = small()
     filled = nlp.config
     filled["training"].update(max_steps=40, eval_frequency=20, patience=0)
     filled["training"]["optimizer"]["learn_rate"] = 0.01
@@ -308,9 +307,8 @@ def test_log_likelihood_ratios_score_each_doc_once(trained, monkeypatch, tokens)
 
 
 def test_log_likelihoods_of_one_doc_match_separate_docs():
-    nlp = spacy.blank("en")
-    settings = {"overlap": True, "model": {"hidden_width": 16, "tok2vec": TOK2VEC}}
-    ner = nlp.add_pipe("crf_ner", config=settings)
+    nlp = small(overlap=True)
+    ner = nlp.get_pipe("crf_ner")
     doc, golds = nlp.make_doc("Anna saw Bonn"), []
     for ents in ([(0, 1, "PER"), (0, 3, "LOC")], [(2, 3, "LOC")], []):
         gold = nlp.make_doc(doc.text)
@@ -416,7 +414,7 @@ def test_examples_keep_norms_of_tokenizer_exceptions():
 
 
 def test_review_with_folds_of_a_frozen_component_raises(trained, tmp_path):
-    nlp = spacy.blank("en").from_config(trained.config).from_bytes(trained.to_bytes())
+    nlp = copied(trained)
     nlp.config["training"]["frozen_components"] = ["crf_ner"]
     docs = [Doc(nlp.vocab, [name]) for name in ("Anna", "Bonn")]
     for doc in docs:

@@ -13,6 +13,7 @@ from pyarrow import parquet
 from spacy.tokens import DocBin, Span
 
 from overlapping import make_overlapping
+from pipelines import copied
 from spacy_crf_ner.active_learning import Options, ranking, suggest, suggestion
 from spacy_crf_ner.active_learning.exclusion import annotated_ids, is_excluded
 from spacy_crf_ner.active_learning.ranking import identify, rank_texts
@@ -70,7 +71,7 @@ def test_rank_texts_scores_match_enumeration(unsure, strategy):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
 def test_rank_texts_spans_match_enumerated_uncertain_spans(unsure, temperature):
-    nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
+    nlp = copied(unsure)
     nlp.get_pipe("crf_ner").temperature = temperature
     found, _ = rank_texts(nlp, TEXTS, Options(unit="spans"))
     asked = {(unit.text, unit.question): unit for unit in only(found)}
@@ -240,7 +241,7 @@ def test_rank_texts_token_across_cut_sets_error(unsure, unit):
 
 
 def test_rank_texts_entity_ending_inside_token_at_cut_sets_error(unsure):
-    nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
+    nlp = copied(unsure)
     ruler = nlp.add_pipe("entity_ruler", first=True)
     ruler.add_patterns([{"label": "REF", "pattern": [{"LOWER": "see"}, {"LIKE_URL": True}]}])
     texts = [f"{'It ' * 665}See http://a.com/{'a' * 3000} came", "Anna saw Bonn"]
@@ -285,7 +286,7 @@ def test_rank_texts_sentences_of_chunked_text_have_offsets(unsure, monkeypatch):
 @pytest.mark.parametrize("bad", ["poison is in this one.", f"Anna {'x' * 7000} came to Bonn."])
 @pytest.mark.parametrize("text", ["{} It came to Bonn.", "It came to Bonn. {}"])
 def test_rank_texts_text_with_error_returns_no_sentences(unsure, bad, text):
-    nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
+    nlp = copied(unsure)
     nlp.add_pipe("fails_at_suggest", first=True)
     options, settings = Options(unit="sentences"), Settings(max_characters=2000)
     found, documents = rank_texts(
@@ -303,7 +304,7 @@ def test_rank_texts_empty_texts_return_no_units(unsure):
 
 
 def test_rank_texts_failing_text_keeps_other_texts(unsure):
-    nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
+    nlp = copied(unsure)
     nlp.add_pipe("fails_at_suggest", first=True)
     found, documents = rank_texts(nlp, ["It came", "poison", "Bonn"], Options())
     assert [len(units) for units in found] == [1, 0, 1]
@@ -321,7 +322,7 @@ def fails_at_suggest(doc):
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_rank_texts_keeps_preset_entities_unless_overwritten(unsure, overwrite):
-    nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
+    nlp = copied(unsure)
     ruler = nlp.add_pipe("entity_ruler", first=True)
     ruler.add_patterns([{"label": "DATE", "pattern": "Monday"}])
     nlp.get_pipe("crf_ner").overwrite = overwrite
@@ -340,7 +341,7 @@ def test_rank_texts_keeps_preset_entities_unless_overwritten(unsure, overwrite):
 
 
 def test_the_interface_has_the_labels_of_earlier_components(unsure, loop, tmp_path):
-    nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
+    nlp = copied(unsure)
     ruler = nlp.add_pipe("entity_ruler", first=True)
     ruler.add_patterns([{"label": "DATE", "pattern": "It"}])
     nlp.to_disk(tmp_path / "model")

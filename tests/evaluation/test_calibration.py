@@ -15,7 +15,7 @@ from spacy.training import Example
 from spacy.util import ignore_error
 from typer.testing import CliRunner
 
-from pipelines import TOK2VEC, listening, make_examples, train
+from pipelines import TOK2VEC, listening, make_examples, small, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
 from spacy_crf_ner.evaluation.matching import DocEntities, Entity, collect_entities
@@ -52,10 +52,8 @@ def confidences() -> None:
     add_confidence_extension()
 
 
-def learned(decoder: str = "crf", steps: int = 40, **config: Any) -> Language:
-    nlp = spacy.blank("en")
-    model = {"hidden_width": 16, "tok2vec": TOK2VEC, "decoder": decoder}
-    nlp.add_pipe("crf_ner", config={"model": model, **config})
+def learned(nlp: Language | None = None, steps: int = 40) -> Language:
+    nlp = nlp or small()
     train(nlp, make_examples(nlp, LEARNED), steps=steps)
     return nlp
 
@@ -242,7 +240,8 @@ def test_fit_temperature_has_highest_posterior_probability(
     """The likelihood of enumerated labelings, times the prior; from 200 entities on below 1,
     too.
     """
-    nlp = learned(decoder, scheme=scheme, steps=15)
+    model = {"hidden_width": 16, "tok2vec": TOK2VEC, "decoder": decoder}
+    nlp = learned(small(scheme=scheme, model=model), steps=15)
     examples = [*make_examples(nlp, NOISY), partly(nlp)]
     pipe = nlp.get_pipe("crf_ner")
     labelings = list(enumerated(nlp, examples))
@@ -366,11 +365,7 @@ def test_calibrate_lowers_confidences_of_overconfident_model(nlp: Language) -> N
 
 
 def test_calibrate_runs_only_components_before_recognizer() -> None:
-    nlp = spacy.blank("en")
-    nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
-    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"}
-    nlp.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 16, "tok2vec": listener}})
-    train(nlp, make_examples(nlp, LEARNED))
+    nlp = learned(listening("tok2vec"))
 
     @Language.component("calibration_test_fails")
     def fails(doc: Doc) -> Doc:
@@ -379,11 +374,11 @@ def test_calibrate_runs_only_components_before_recognizer() -> None:
     nlp.add_pipe("calibration_test_fails")
     names = list(nlp.pipe_names)
     examples = make_examples(nlp, NOISY)
-    result = calibrate(nlp, examples, "ner")
+    result = calibrate(nlp, examples)
     assert nlp.pipe_names == names
     assert not any(eg.predicted.tensor.size for eg in examples)
     with pytest.raises(ValueError, match="listens to 'tok2vec', which has not run"):
-        nlp.get_pipe("ner").fit_temperature(examples)
+        nlp.get_pipe("crf_ner").fit_temperature(examples)
     assert result["before"]["entities"] > 5
     assert result["temperature"] > 1.0
 

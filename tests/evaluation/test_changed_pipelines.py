@@ -12,7 +12,7 @@ from spacy.training import Example
 from spacy.util import get_words_and_spaces
 from spacy.vocab import Vocab
 
-from pipelines import SENTENCES, make_examples, trained_elsewhere
+from pipelines import SENTENCES, copied, make_examples, trained_elsewhere
 from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.monitoring import drift
@@ -47,8 +47,7 @@ def other(doc: Doc) -> Doc:
 
 @pytest.fixture
 def nlp(trained: Language) -> Language:
-    copy = spacy.blank("en").from_config(trained.config).from_bytes(trained.to_bytes())
-    return trained_elsewhere(copy)
+    return trained_elsewhere(copied(trained))
 
 
 def guaranteed(nlp: Language, **asked: float) -> None:
@@ -213,8 +212,7 @@ def test_sourced_recognizer_keeps_its_guarantee_where_nothing_else_differs(nlp: 
 
 def test_two_recognizers_with_one_key_raise(nlp: Language, trained: Language) -> None:
     guaranteed(nlp)
-    copy = spacy.blank("en").from_config(trained.config).from_bytes(trained.to_bytes())
-    second: Any = nlp.add_pipe("crf_ner", "second", source=copy)
+    second: Any = nlp.add_pipe("crf_ner", "second", source=copied(trained))
     assert guarantees(nlp, "crf_ner")
     second.spans_key = "sc"
     with pytest.raises(InputError, match="expected a key of its own, got 'sc', which 'second'"):

@@ -24,7 +24,7 @@ from spacy.training.loggers import console_logger_v3
 
 from helpers import LEARNED, write
 from helpers import Span as Offsets
-from pipelines import TOK2VEC, make_examples, train
+from pipelines import listening, make_examples, small, train
 from spacy_crf_ner.evaluation import check_gold, compare, evaluate, read_training_log
 from spacy_crf_ner.evaluation.bootstrap import confidence_intervals, paired_bootstrap, wilson
 from spacy_crf_ner.evaluation.error_analysis import CONTEXT, missed_probabilities
@@ -567,10 +567,7 @@ def annotated(nlp: Language, sentences: Any = NOISY) -> list[Example]:
 @pytest.fixture(scope="module")
 def nlp() -> Language:
     """Our component over a shared tok2vec; not to be changed."""
-    nlp = spacy.blank("en")
-    nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
-    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"}
-    nlp.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 16, "tok2vec": listener}})
+    nlp = listening("tok2vec")
     train(nlp, make_examples(nlp, LEARNED))
     return nlp
 
@@ -589,7 +586,7 @@ def test_strict_figures_equal_those_of_spacys_scorer(nlp: Language) -> None:
 
 def test_evaluate_transitions_are_those_of_the_component(nlp: Language) -> None:
     found = evaluate(annotated(nlp), nlp=nlp, resamples=2)["transitions"]
-    pipe: Any = nlp.get_pipe("ner")
+    pipe: Any = nlp.get_pipe("crf_ner")
     assert found == pipe.transitions().to_dict() and found["tags"] == list(pipe.scheme.tags)
     crf = pipe.model.get_ref("output_layer").shims[0].module.crf
     weights, (allowed, _, _) = crf.transitions.detach().tolist(), pipe.scheme.constraints
@@ -602,13 +599,13 @@ def test_evaluate_missed_entity_has_model_posterior(nlp: Language) -> None:
     found = evaluate(annotated(nlp), nlp=nlp, resamples=2)["errors"]["list"]
     missed = [error for error in found if error["kind"] == "missed"]
     assert len(missed) >= 3
-    pipe: Any = nlp.get_pipe("ner")
+    pipe: Any = nlp.get_pipe("crf_ner")
     for error in missed:
         gold = error["gold"]
         if gold["label"] == "THING":  # not a label of the model
             assert error["gold_probability"] == 0.0
             continue
-        with nlp.select_pipes(disable=["ner"]):
+        with nlp.select_pipes(disable=["crf_ner"]):
             fresh = nlp(NOISY[error["doc"]][0])
         span = fresh.char_span(gold["start"], gold["end"], gold["label"])
         (p,) = pipe.span_posteriors(fresh, [span])
@@ -630,8 +627,7 @@ def test_evaluate_with_nlp_keeps_docs_unchanged_and_gives_thresholds(nlp: Langua
 
 
 def test_evaluate_with_entity_ruler_gives_no_missed_posterior() -> None:
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    nlp = small()
     train(nlp, make_examples(nlp, LEARNED), steps=2)
     ruler: Any = nlp.add_pipe("entity_ruler", before="crf_ner")
     ruler.add_patterns([{"label": "LOC", "pattern": "Bonn"}])
@@ -769,7 +765,7 @@ def merges_all_words(doc: Doc) -> Doc:
 def test_evaluate_probabilities_are_those_before_tokens_were_merged(
     nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipe: Any = nlp.get_pipe("ner")
+    pipe: Any = nlp.get_pipe("crf_ner")
     monkeypatch.setattr(pipe, "spans_key", "x")
     monkeypatch.setattr(pipe, "candidate_threshold", 0.01)
     before = evaluate(annotated(nlp), nlp=nlp, resamples=2)

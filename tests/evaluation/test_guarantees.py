@@ -19,7 +19,7 @@ from spacy.training import Example
 from spacy.util import ignore_error
 from typer.testing import CliRunner
 
-from pipelines import TOK2VEC, make_examples, train, trained_elsewhere
+from pipelines import copied, listening, make_examples, small, train, trained_elsewhere
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import calibration, evaluate, monitoring
 from spacy_crf_ner.evaluation import fit_guarantees as fitting
@@ -72,8 +72,7 @@ def keys(spans: Any) -> list[tuple[int, int, str]]:
 @pytest.fixture(scope="module")
 def model(shared: Any) -> Path:
     def make() -> Language:
-        nlp = spacy.blank("en")
-        nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+        nlp = small()
         train(nlp, drawn(nlp, 100, 0), steps=40)
         return trained_elsewhere(nlp)
 
@@ -205,8 +204,7 @@ def test_guarantee_precision_with_max_expected_f_decodes_at_each_threshold() -> 
     """With max_expected_f, a dropped entity makes room for another one, with a lower
     probability.
     """
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    nlp = small()
     one = [("Anna Bonn", [(0, 9, "PER")])] * 5
     two = [("Anna Bonn", [(0, 4, "PER"), (5, 9, "PER")])] * 4
     examples = make_examples(nlp, [*one, *two, *[("it saw Carl", [(7, 11, "PER")])] * 9])
@@ -394,8 +392,7 @@ def test_guarantees_hold_for_saved_pipeline_until_weights_vectors_or_config_chan
     given = guarantees(nlp)
     assert list(given) == ["recall", "set_coverage"]
     nlp.to_disk(tmp_path)
-    bytes_loaded = spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
-    for same in (spacy.load(tmp_path), bytes_loaded):
+    for same in (spacy.load(tmp_path), copied(nlp)):
         assert guarantees(same) == given
     same.get_pipe("crf_ner").temperature = 3.0
     with pytest.raises(InputError, match="expected the temperature of the guarantee"):
@@ -417,14 +414,6 @@ def test_guarantees_hold_for_saved_pipeline_until_weights_vectors_or_config_chan
             guarantees(changed)
     nlp.initialize(lambda: examples)
     assert guarantees(nlp) == {}
-
-
-def listening_to_tok2vec() -> Language:
-    nlp = spacy.blank("en")
-    nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
-    layer = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"}
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": layer}})
-    return nlp
 
 
 def test_documents_that_served_the_calibration_do_not_count(nlp: Language) -> None:
@@ -630,9 +619,7 @@ def test_set_coverage_counts_wrong_preset_entity_as_error(nlp: Language) -> None
 
 
 def test_set_coverage_counts_adjacent_entities_as_error_in_io() -> None:
-    nlp = spacy.blank("en")
-    model = {"hidden_width": 16, "tok2vec": TOK2VEC}
-    nlp.add_pipe("crf_ner", config={"model": model, "scheme": "io"})
+    nlp = small(scheme="io")
     adjacent = [("Anna Bonn came", [(0, 4, "PER"), (5, 9, "PER")])]
     apart = [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "PER")])]
     examples = make_examples(nlp, [*apart * 7, *adjacent * 3]) * 5
@@ -743,8 +730,7 @@ def test_evaluate_candidates_replaced_by_other_component_warns(
 
 
 def test_guarantees_changed_setting_of_earlier_recognizer_raises(nlp: Language) -> None:
-    other = spacy.blank("en")
-    other.add_pipe("crf_ner", name="second", config={"model": {"hidden_width": 8}})
+    other = small(8, "second")
     other.initialize(lambda: drawn(other, 10, 25))
     nlp.add_pipe("second", source=trained_elsewhere(other))
     examples = drawn(nlp, 20, 25)
@@ -884,8 +870,7 @@ def test_guarantee_precision_counts_entities_of_one_recognizer() -> None:
     """Those of an earlier one, which is always right here, have a confidence too."""
     nlp = spacy.blank("en")
     for name, word, other in (("first", "Acme", "Anna"), ("second", "Anna", "Acme")):
-        own = spacy.blank("en")
-        own.add_pipe("crf_ner", name, config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+        own = small(name=name)
         train(own, make_examples(own, [(word, [(0, 4, "NAME")]), (other, [])]), steps=20)
         nlp.add_pipe(name, source=trained_elsewhere(own))
     acme, anna = (0, 4, "NAME"), (5, 9, "NAME")  # the second recognizer is right in one half
@@ -934,7 +919,7 @@ def test_evaluate_coverage_curve_rounds_float32_scores(nlp: Language) -> None:
 
 def test_docs_that_failed_count_as_docs_without_entities() -> None:
     """Components before the recognizer have not processed them."""
-    nlp = listening_to_tok2vec()
+    nlp = listening("tok2vec")
     train(nlp, drawn(nlp, 40, 0), steps=30)
     trained_elsewhere(nlp)
     prepared = _prepared(nlp, drawn(nlp, 60, 32))

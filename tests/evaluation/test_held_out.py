@@ -10,7 +10,7 @@ from spacy.tokens import Doc, DocBin
 from spacy.training import Example
 from typer.testing import CliRunner, Result
 
-from pipelines import TOK2VEC, make_examples, train
+from pipelines import make_examples, small, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import fit_guarantees as fitting
 from spacy_crf_ner.evaluation.calibration import calibrate
@@ -35,8 +35,7 @@ def model(shared: Any) -> Path:
     """A pipeline that was trained on 15 documents, and evaluated on 10 meanwhile."""
 
     def make() -> Language:
-        nlp = spacy.blank("en")
-        nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+        nlp = small()
         examples = written(nlp, "train", 15)
         train(nlp, examples, steps=10)
         nlp.evaluate(written(nlp, "dev", 10))
@@ -88,8 +87,7 @@ def test_promise_leaves_out_documents_of_the_calibration(nlp: Language) -> None:
 
 def test_guarantee_leaves_out_documents_whose_evaluation_chose_the_saved_weights() -> None:
     """A loop that keeps the best pipeline, and the first one is the best."""
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    nlp = small()
     examples, best = written(nlp, "train", 15), b""
     train(nlp, examples, steps=1)
     for _ in range(2):
@@ -141,8 +139,7 @@ def test_pipeline_without_hashes_needs_train_or_statement(nlp: Language) -> None
 
 def test_texts_of_another_recognizer_count_too(nlp: Language) -> None:
     """Both may share a transformer, and the first sets entities for the second."""
-    other = spacy.blank("en")
-    other.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    other = small()
     train(other, written(other, "other", 15), steps=2)
     nlp.add_pipe("crf_ner", "second", source=other)
     examples = [*written(nlp, "other", 15), *written(nlp, "new", 15)]

@@ -14,7 +14,7 @@ from spacy.language import Language
 from spacy.tokens import DocBin, Span
 from typer.testing import CliRunner
 
-from pipelines import TOK2VEC, make_examples, train, trained_elsewhere
+from pipelines import make_examples, small, train, trained_elsewhere
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import monitoring as module
 from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
@@ -76,8 +76,7 @@ NAMES = ["Anna", "Bonn", "Cleo", "Dora"]
 @pytest.fixture(scope="module")
 def folder(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     def plain() -> Language:
-        nlp = spacy.blank("en")
-        nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+        nlp = small()
         train(nlp, make_examples(nlp, sentences(NAMES, 40)), steps=20)
         return trained_elsewhere(nlp)
 

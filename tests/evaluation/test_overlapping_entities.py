@@ -16,7 +16,7 @@ from spacy.training import Example
 
 from helpers import Span as Offsets
 from overlapping import TEXT, make_overlapping
-from pipelines import TOK2VEC, make_examples, train
+from pipelines import make_examples, small, train
 from spacy_crf_ner.evaluation import check_gold, compare, evaluate
 from spacy_crf_ner.evaluation.calibration import calibrate, reliability
 from spacy_crf_ner.evaluation.error_analysis import errors
@@ -210,8 +210,7 @@ def test_preset_entities_have_no_confidence() -> None:
 
 
 def test_collect_entities_keeps_confidence_of_earlier_recognizer() -> None:
-    nlp, first = spacy.blank("en"), spacy.blank("en")
-    first.add_pipe("crf_ner", "first", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    nlp, first = spacy.blank("en"), small(name="first")
     train(first, make_examples(first, [("Anna", [(0, 4, "PER")]), ("it", [])]), steps=20)
     (ent,) = first("Anna").ents
     assert 0.5 < ent._.confidence < 1.0
@@ -343,18 +342,11 @@ def annotated(nlp: Language, gold: Sequence[Sequence[Offsets]]) -> list[Example]
 @pytest.fixture(scope="module")
 def folder(shared: Any) -> Path:
     def make() -> Language:
-        nlp = pipeline()
+        nlp = small(overlap=True, max_nesting=1)
         train(nlp, examples_of(nlp, [GOLD]), steps=60)
         return nlp
 
     return shared("evaluation-overlapping", make)
-
-
-def pipeline() -> Language:
-    nlp = spacy.blank("en")
-    config = {"model": {"hidden_width": 16, "tok2vec": TOK2VEC}}
-    nlp.add_pipe("crf_ner", config={**config, "overlap": True, "max_nesting": 1})
-    return nlp
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from helpers import LEARNED
 from html_pages import Page
-from pipelines import TOK2VEC, make_examples, train
+from pipelines import TOK2VEC, make_examples, small, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import compare, evaluate
 from spacy_crf_ner.evaluation.error_analysis import CONTEXT
@@ -249,8 +249,7 @@ def folder(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained pipeline, `model`, gold docs, `dev.spacy`, and one that learned these, `other`."""
 
     def make(sentences: Any) -> Language:
-        nlp = spacy.blank("en")
-        nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+        nlp = small()
         train(nlp, make_examples(nlp, sentences))
         return nlp
 
