@@ -1,8 +1,12 @@
 """Small pipelines, the sentences they learn, and transformers with random weights."""
 
+import numpy as np
 import pytest
 import spacy
+from spacy.tokens import Doc, DocBin, Span, SpanGroup
 from spacy.training import Example
+
+VOCAB = spacy.blank("en").vocab
 
 # Smaller than the default, and so faster.
 TOK2VEC = {
@@ -42,6 +46,36 @@ def make_examples(nlp, sentences=SENTENCES):
         Example.from_dict(nlp.make_doc(text), {"entities": entities})
         for text, entities in sentences
     ]
+
+
+def write_docs(path, sentences):
+    """Write gold docs to a .spacy file."""
+    DocBin(docs=[eg.reference for eg in make_examples(spacy.blank("en"), sentences)]).to_disk(path)
+
+
+def doc_of(words, spans, missing=()):
+    """A doc with entities; the tokens that are missing have no annotation."""
+    doc = Doc(VOCAB, words=list(words))
+    unknown = [doc[i : i + 1] for i in missing]
+    doc.set_ents([Span(doc, *span) for span in spans], missing=unknown, default="outside")
+    return doc
+
+
+def spans_of(words, spans, scores=None):
+    """A doc with spans that may overlap, under the key "sc"."""
+    doc = Doc(VOCAB, words=list(words))
+    attrs = {} if scores is None else {"scores": np.array(scores, dtype=np.float32)}
+    made = [Span(doc, *span) for span in spans]
+    doc.spans["sc"] = SpanGroup(doc, name="sc", spans=made, attrs=attrs)
+    return doc
+
+
+def example_of(words, gold, predicted, confidences=(), missing=()):
+    """An example of gold and predicted entities; tokens of gold that are missing are unknown."""
+    doc = doc_of(words, predicted)
+    for ent, confidence in zip(doc.ents, confidences):
+        ent._.confidence = confidence
+    return Example(doc, doc_of(words, gold, missing))
 
 
 def train(nlp, examples, steps=40, drop=0.0, learn_rate=0.005, **initialize):

@@ -31,8 +31,7 @@ from typer.testing import CliRunner
 from pipelines import OWN_TRANSFORMER, train, trained_elsewhere
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
-from spacy_crf_ner.evaluation.targets import Targets
+from spacy_crf_ner.evaluation.fit_guarantees import Targets, fit_guarantees
 from spacy_crf_ner.pipeline.transformer_config import MINILM
 from spacy_crf_ner.training.init_config import fit_to_corpus, init_config
 from spacy_crf_ner.training.optimizer import GroupedAdam

@@ -34,9 +34,8 @@ from pipelines import (
 )
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate
-from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
+from spacy_crf_ner.evaluation.fit_guarantees import Targets, fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import guarantees
-from spacy_crf_ner.evaluation.targets import Targets
 from spacy_crf_ner.export import export_pipeline
 
 WORDS = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "char_width": 16, "word_width": 16}

@@ -2,7 +2,7 @@
 
 from .label_errors import Review, review
 from .ranking import STRATEGIES, UNITS, Options, rank_texts
-from .selection import Selection, Unit
+from .selection import Unit
 from .suggestion import suggest
 from .tasks import TOOLS
 
@@ -12,7 +12,6 @@ __all__ = [
     "UNITS",
     "Options",
     "Review",
-    "Selection",
     "Unit",
     "rank_texts",
     "review",

@@ -18,9 +18,9 @@ from ..atomic import atomic_write
 from ..data import ConversionLog, read_gold
 from ..data.jsonl import annotated_parts
 from ..docbin import without_annotation
+from ..evaluation import check_shared_label
 from ..evaluation.calibration import calibrate
 from ..evaluation.error_analysis import errors, missed_probabilities
-from ..evaluation.labels import check_shared_label
 from ..evaluation.matching import collect_entities, match_entities
 from ..input_error import InputError
 from ..pipeline.annotated_labels import annotated_labels

@@ -1,9 +1,8 @@
 """Choose the texts of a corpus of any size that are most worth annotating, and write tasks."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -100,18 +99,21 @@ def suggest(
     labels: tuple[str, ...] = ()
     with atomic_write(output) as folder:
         folder.mkdir()
-        with (
-            (folder / ERRORS).open("wb") as errors,
-            _dead_workers(),
-            processes(workers, gpu_ids, sources, settings) as engine,
-        ):
-            for found in engine.map(work, cut_shards(sources, settings)):
-                selection.add(found.units)
-                counts += found.counts
-                errors.writelines(map(json_line, found.errors))
-                size, labels = size + found.size, found.labels
-                done = counts["documents"], counts["tokens"], monotonic() - began
-                on_progress(Progress(size, total, *done))
+        try:
+            with (
+                (folder / ERRORS).open("wb") as errors,
+                processes(workers, gpu_ids, sources, settings) as engine,
+            ):
+                for found in engine.map(work, cut_shards(sources, settings)):
+                    selection.add(found.units)
+                    counts += found.counts
+                    errors.writelines(map(json_line, found.errors))
+                    size, labels = size + found.size, found.labels
+                    done = counts["documents"], counts["tokens"], monotonic() - began
+                    on_progress(Progress(size, total, *done))
+        except BrokenExecutor as error:
+            message = f"A worker died: {error}. Use fewer workers, or more memory."
+            raise WorkerError(message) from error
         selection.balance(options.random_share)
         chosen = choose(selection, options)
         used = {span[2] for units in chosen for unit in units for span, _ in unit.entities}
@@ -165,14 +167,6 @@ def _rank_shard(
     labels = recognizer(nlp, options.component).labels
     units = [*selection.ranked, *selection.sample]
     return ShardUnits(units, counts, report.errors, labels, shard.size)
-
-
-@contextmanager
-def _dead_workers() -> Iterator[None]:
-    try:
-        yield
-    except BrokenExecutor as error:
-        raise WorkerError(f"A worker died: {error}. Use fewer workers, or more memory.") from error
 
 
 def _summarize(

@@ -22,7 +22,7 @@ def read_examples(nlp: "Language", corpus: Path, component: str | None = None) -
     from spacy.training import Corpus
 
     from ..data import ConversionLog, read_gold
-    from ..evaluation.labels import check_shared_label
+    from ..evaluation import check_shared_label
     from ..pipeline.lookup import find_entities_key
 
     log = ConversionLog(spans_key=find_entities_key(nlp, component))

@@ -113,9 +113,8 @@ def fit(
       spacy-crf-ner promise fit model new.jsonl careful --ents-precision 0.9
     """
     leave_out_torch_if_exported(model, dtype)
-    from ..evaluation.fit_guarantees import fit_guarantees
+    from ..evaluation.fit_guarantees import Targets, fit_guarantees
     from ..evaluation.guarantees import save_fitted
-    from ..evaluation.targets import Targets
     from ..pipeline.load import load
     from ..pipeline.lookup import recognizer, recognizer_name
 

@@ -4,25 +4,30 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from spacy.language import Language
+from spacy.tokens import Doc
 from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.calibration import calibration_of
 from ..pipeline.gold import gold_entities
-from ..pipeline.lookup import find_entities_key, recognizer, recognizer_name_or_none
+from ..pipeline.lookup import (
+    entity_labels,
+    find_entities_key,
+    recognizer,
+    recognizer_name_or_none,
+)
 from .bootstrap import RESAMPLES, confidence_intervals, paired_bootstrap
 from .calibration import precision_at, reliability
-from .earlier_docs import as_left_by
 from .error_analysis import confusion, errors, missed_probabilities
-from .matching import DocEntities, collect_entities, match_entities
+from .matching import DocEntities, as_left_by, collect_entities, match_entities
 from .monitoring import coverage
-from .nesting import nesting
-from .scores import count_entities, score_matchings, score_strictly
+from .scores import count_entities, nesting, score_matchings, score_strictly
 from .training_log import read_training_log
 
-__all__ = ["check_gold", "compare", "evaluate", "read_training_log"]
+__all__ = ["check_gold", "check_shared_label", "compare", "evaluate", "read_training_log"]
 
 THRESHOLDS = (*(i / 20 for i in range(20)), 0.99)
+SHOWN = 10  # labels in a message
 
 
 def evaluate(
@@ -125,6 +130,28 @@ def check_gold(examples: Sequence[Example], data: str, key: str | None = None) -
         raise InputError(
             f"{data}: expected docs with gold entities, got {len(examples)} without. Use a corpus "
             f"with annotation in doc.ents{'' if key is None else f' or doc.spans[{key!r}]'}."
+        )
+
+
+def check_shared_label(
+    docs: Iterable[Doc], data: str, nlp: Language, component: str | None = None
+) -> None:
+    """Raise InputError if no label of gold entities is one that the pipeline can find.
+
+    A corpus without entities, and a pipeline whose labels are unknown, are accepted.
+    """
+    key = find_entities_key(nlp, component)
+    known = entity_labels(nlp, component)
+    gold = {ent.label_ for doc in docs for ent in gold_entities(doc, key)}
+    if gold and known is not None and gold.isdisjoint(known):
+        corpus, pipeline = (
+            f"{len(labels)} ({', '.join(sorted(labels)[:SHOWN])}{', ...' * (len(labels) > SHOWN)})"
+            for labels in (gold, known)
+        )
+        raise InputError(
+            f"{data}: none of its labels is one of the pipeline. The corpus has {corpus}; "
+            f"the pipeline has {pipeline}. Use a corpus with the labels of the pipeline, or "
+            "rename them."
         )
 
 

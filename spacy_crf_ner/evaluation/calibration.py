@@ -87,26 +87,27 @@ def calibrate(
         fitted = _fit(pipe, read, f_beta, docs)
     pipe.seen_texts.remember("dev", [each.text for each in (*read, *(docs or ()))])
     if promised := [kind for kind in SETTINGS_OF if kind in pipe.cfg["guarantees"]]:
-        warnings.warn(
+        message = (
             f"[{name}] The promises of {', '.join(promised)} were for another calibration and are "
             "dropped. Promise again, on other documents: spacy-crf-ner promise fit."
-            f"{_threshold_that_stays(pipe) if 'precision' in promised else ''}",
-            stacklevel=2,
         )
+        if "precision" in promised and pipe.threshold:
+            message += (
+                f" The threshold of the promised precision, {pipe.threshold:g}, still drops "
+                "entities: set the setting threshold to 0 to get them back."
+            )
+        warnings.warn(message, stacklevel=2)
     pipe.cfg["guarantees"] = {}
     return fitted
 
 
 def calibrate_on_folds(
-    nlp: Language,
-    folds: Iterable[tuple[Language, Iterable[Example]]],
-    name: str | None = None,
+    nlp: Language, folds: Iterable[tuple[Language, Iterable[Example]]]
 ) -> dict[str, Any]:
-    """Calibrate a component on what pipelines with the same settings predict for held-out examples.
+    """Calibrate the component on what pipelines with the same settings predict for their folds.
 
     Args:
         folds: Pipelines, each with the examples that it was not trained on.
-        name: The component in all pipelines; None for the only one.
 
     Returns:
         The `reliability` of the pooled predictions, "before" and "after"; and the "scores" of
@@ -117,15 +118,17 @@ def calibrate_on_folds(
             is not installed.
     """
     require("calibrate")
-    pipe = recognizer(nlp, name)
+    pipe = recognizer(nlp)
     scored = [each for trained, held in folds for each in _score(trained, pipe.name, held)]
     before = _pooled(pipe, scored)
     pipe.fit_temperature((), scored)
     pipe.fit_platt_scaling((), scored)
     after = _pooled(pipe, scored)
-    measured = (collect_entities(examples, pipe.entities_key) for examples in (before, after))
-    scores = pipe.score(after)
-    return {**dict(zip(("before", "after"), map(reliability, measured))), "scores": scores}
+    return {
+        "before": reliability(collect_entities(before, pipe.entities_key)),
+        "after": reliability(collect_entities(after, pipe.entities_key)),
+        "scores": pipe.score(after),
+    }
 
 
 def _pooled(pipe: "CRFEntityRecognizer", scored: Iterable[Scored]) -> list[Example]:
@@ -136,15 +139,6 @@ def _pooled(pipe: "CRFEntityRecognizer", scored: Iterable[Scored]) -> list[Examp
             computed.add([eg.predicted for eg in batch.examples], batch.potentials)
             found += annotated(pipe, batch.examples)
     return found
-
-
-def _threshold_that_stays(pipe: "CRFEntityRecognizer") -> str:
-    if not pipe.threshold:
-        return ""
-    return (
-        f" The threshold of the promised precision, {pipe.threshold:g}, still drops entities: set "
-        "the setting threshold to 0 to get them back."
-    )
 
 
 def _fit(

@@ -6,6 +6,7 @@ The documents that a threshold is fitted to must not have been used for training
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,7 +28,6 @@ from . import matching, risk_control
 from .guarantees import restored_on_error, store
 from .held_out import NOT_COUNTED, new_examples
 from .monitoring import describe
-from .targets import Targets
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -40,11 +40,63 @@ Row = dict[str, Any]
 LOWEST = {"recall": 1e-5, "precision": 0.0, "set_coverage": 1e-3}
 CONFIDENCE_LEVEL = 0.95  # of precision, unless one is given: it has no bound on average
 HALVES = 50  # how often a guarantee is tried on random halves of the documents
+STORED = ("level", "confidence_level", "documents", "threshold")  # of a row
 USED = {
     "recall": "with such entities",
     "precision": "with found entities",
     "set_coverage": "with complete annotation",
 }
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What to guarantee for new documents, and from which documents; None for nothing of a kind.
+
+    Attributes:
+        recall: Share of the entities of a document that are among its candidates.
+        precision: Share of the entities of a document that are right, of those that the component
+            adds.
+        set_coverage: Share of documents whose right labeling is in `prediction_sets`.
+        confidence_level: Confidence level of recall and precision; None for recall on average, and
+            a precision of 95 %.
+        by_label: Guarantee the recall of each label.
+        trained_on: Texts of the training data, of a pipeline that does not know them. As those that
+            it knows, they are left out.
+        held_out: State that a pipeline that does not know its training data has seen no document.
+        count_dev: Use documents that chose the weights, or served the calibration, too; the
+            guarantee is then too good.
+
+    Raises:
+        InputError: If nothing is to be guaranteed, for a number that is not between 0 and 1, and
+            for `by_label` or a confidence level without what it is for.
+    """
+
+    recall: float | None = None
+    precision: float | None = None
+    set_coverage: float | None = None
+    confidence_level: float | None = None
+    by_label: bool = False
+    trained_on: Sequence[str] | None = None
+    held_out: bool = False
+    count_dev: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("recall", "precision", "set_coverage", "confidence_level"):
+            number = getattr(self, name)
+            if number is not None and not 0 < number < 1:
+                what = name.replace("_", " ")
+                raise InputError(f"The {what} must be between 0 and 1, got {number}.")
+        if (self.recall, self.precision, self.set_coverage) == (None, None, None):
+            raise InputError(
+                "There is nothing to promise. Name a recall, a precision or a set coverage, as "
+                "--recall 0.95 does."
+            )
+        if self.recall is None and self.by_label:
+            raise InputError("A promise by label is of a recall. Name one, as --recall 0.95 does.")
+        if self.recall is None and self.precision is None and self.confidence_level is not None:
+            raise InputError(
+                "A confidence level is of a recall or a precision. Name one, as --recall 0.95 does."
+            )
 
 
 def fit_guarantees(
@@ -75,9 +127,15 @@ def fit_guarantees(
             "false, got true. Train a pipeline without overlap."
         )
     new, compared_with = new_examples(nlp, name, examples, targets)
+    rows: list[Row] = []
     with restored_on_error(pipe), computed_once(pipe):
         read = matching.without_disabled(pipe, run_upstream(nlp, name, new))
-        rows = _fit(nlp, pipe, read, targets)
+        if targets.recall is not None:
+            rows += _fit_recall(nlp, pipe, read, targets)
+        if targets.precision is not None:
+            rows.append(_fit_precision(pipe, read, targets))
+        if targets.set_coverage is not None:
+            rows.append(_fit_set_coverage(pipe, read, targets))
         docs = [eg.predicted for eg in read]
         about = {
             "unit": "document",
@@ -88,68 +146,44 @@ def fit_guarantees(
             "compared_with": compared_with,
             "counts_dev": targets.count_dev,
         }
-        kept = {kind: {**each, **about} for kind, each in _kept(pipe, rows, targets).items()}
+        kept = {row["kind"]: {name: row[name] for name in STORED} | about for row in rows}
+        if targets.recall is not None:
+            kept["recall"] |= {
+                "by_label": targets.by_label,
+                "documents": min(row["documents"] for row in rows if row["kind"] == "recall"),
+                "threshold": dict(pipe.candidate_thresholds) or pipe.candidate_threshold,
+            }
         store(nlp, name, kept, describe(pipe, docs))
         if targets.set_coverage is not None:  # the sets use the stored threshold
             rows[-1]["cost"] = float(np.mean([len(each) for each in pipe.prediction_sets(docs)]))
     return rows
 
 
-def _fit(
+def _fit_recall(
     nlp: Language, pipe: "CRFEntityRecognizer", examples: Sequence[Example], targets: Targets
 ) -> list[Row]:
-    rows: list[Row] = []
-    if targets.recall is not None:
-        pipe.spans_key = pipe.spans_key or SPANS_KEY
-        check_own_key(nlp, pipe, pipe.spans_key)
-        labels = pipe.enabled_labels if targets.by_label else (None,)
-        rows += _fit_recall(pipe, examples, targets.recall, targets.confidence_level, labels)
-    if targets.precision is not None:
-        confidence_level = targets.confidence_level or CONFIDENCE_LEVEL
-        rows.append(_fit_precision(pipe, examples, targets.precision, confidence_level))
-    if targets.set_coverage is not None:
-        rows.append(_fit_set_coverage(pipe, examples, targets.set_coverage))
-    return rows
-
-
-def _kept(pipe: "CRFEntityRecognizer", rows: Sequence[Row], targets: Targets) -> dict[str, Row]:
-    """Return what is stored of the rows of each kind."""
-    names = ("level", "confidence_level", "documents", "threshold")
-    kept = {row["kind"]: {name: row[name] for name in names} for row in rows}
-    if targets.recall is not None:
-        kept["recall"] |= {
-            "by_label": targets.by_label,
-            "documents": min(row["documents"] for row in rows if row["kind"] == "recall"),
-            "threshold": dict(pipe.candidate_thresholds) or pipe.candidate_threshold,
-        }
-    return kept
-
-
-def _fit_recall(
-    pipe: "CRFEntityRecognizer",
-    examples: Sequence[Example],
-    level: float,
-    confidence_level: float | None,
-    labels: Sequence[str | None],
-) -> list[Row]:
     """Guarantee the recall of each label; the label None stands for all together."""
+    pipe.spans_key = key = pipe.spans_key or SPANS_KEY
+    check_own_key(nlp, pipe, key)
     found = _gold_probabilities(pipe, examples)
     rows = []
-    for label in labels:
+    for label in pipe.enabled_labels if targets.by_label else (None,):
         of_label = [[p for ent, p in doc.items() if label in (None, ent.label)] for doc in found]
-        row = _row(
-            pipe,
-            {"kind": "recall", "label": label},
-            (level, confidence_level),
-            [np.array(ps) for ps in of_label if ps],
-            lambda documents: risk_control.recall_threshold(documents, 1 - level, confidence_level),
-            lambda ps, threshold: float((ps < threshold).mean()),
+        documents = [np.array(ps) for ps in of_label if ps]
+        rows.append(
+            _row(
+                pipe,
+                targets,
+                "recall",
+                documents,
+                risk_control.recall_threshold,
+                lambda ps, threshold: float((ps < threshold).mean()),
+                label,
+            )
         )
-        rows.append(row)
     thresholds = {row["label"]: row["threshold"] for row in rows}
     pipe.candidate_threshold = thresholds.pop(None, pipe.candidate_threshold)
     pipe.candidate_thresholds = thresholds
-    key = pipe.spans_key
     candidates = [
         span.label_
         for eg in matching.annotated(pipe, examples)
@@ -167,22 +201,16 @@ def _fit_recall(
 
 
 def _fit_precision(
-    pipe: "CRFEntityRecognizer", examples: Sequence[Example], level: float, confidence_level: float
+    pipe: "CRFEntityRecognizer", examples: Sequence[Example], targets: Targets
 ) -> Row:
     found = _correct_by_threshold(pipe, examples)
+    documents = [document for document in found if len(document[risk_control.GRID[0]])]
 
     def wrong(document: risk_control.Correct, threshold: float) -> float:
         correct = document[threshold]
         return 1 - float(correct.mean()) if len(correct) else np.nan
 
-    row = _row(
-        pipe,
-        {"kind": "precision", "label": None},
-        (level, confidence_level),
-        [document for document in found if len(document[risk_control.GRID[0]])],
-        lambda documents: risk_control.precision_threshold(documents, 1 - level, confidence_level),
-        wrong,
-    )
+    row = _row(pipe, targets, "precision", documents, risk_control.precision_threshold, wrong)
     pipe.threshold = row["threshold"]
     gold = sum(len(doc.gold) for doc in matching.collect_entities(examples))
     return {**row, "cost": sum(int(each[pipe.threshold].sum()) for each in found) / gold}
@@ -207,7 +235,7 @@ def _correct_by_threshold(
 
 
 def _fit_set_coverage(
-    pipe: "CRFEntityRecognizer", examples: Sequence[Example], level: float
+    pipe: "CRFEntityRecognizer", examples: Sequence[Example], targets: Targets
 ) -> Row:
     complete = [eg for eg in examples if is_complete(eg.reference, pipe.enabled_labels)]
     probabilities = _gold_probabilities(pipe, complete)
@@ -218,28 +246,37 @@ def _fit_set_coverage(
     log_p = iter(log_likelihoods(pipe, compress(complete, known)))
     return _row(
         pipe,
-        {"kind": "set_coverage", "label": None},
-        (level, None),
+        targets,
+        "set_coverage",
         [math.exp(next(log_p)) if is_known else 0.0 for is_known in known],
-        lambda p: risk_control.coverage_threshold(np.array(p), 1 - level),
+        lambda p, risk, _: risk_control.coverage_threshold(np.array(p), risk),
         lambda p, threshold: float(p < threshold),
     )
 
 
 def _row(
     pipe: "CRFEntityRecognizer",
-    what: Row,
-    levels: tuple[float, float | None],
+    targets: Targets,
+    kind: str,
     documents: Sequence[T],
-    fit: Callable[[Sequence[T]], float | None],
+    threshold_of: Callable[[Sequence[T], float, Any], float | None],
     error: Callable[[T, float], float],
+    label: str | None = None,
 ) -> Row:
     """Fit a threshold to documents, and try it on halves of them.
 
-    `what` has the "kind" and the "label"; `levels` are the level and the confidence level; `error`
-    returns the share of errors in a document, NaN if it has nothing to judge.
+    `threshold_of` gets documents, the risk and the confidence level; `error` returns the share of
+    errors in a document, NaN if it has nothing to judge.
     """
-    (kind, label), (level, confidence_level) = what.values(), levels
+    level: float = getattr(targets, kind)
+    confidence_level = {
+        "recall": targets.confidence_level,
+        "precision": targets.confidence_level or CONFIDENCE_LEVEL,
+    }.get(kind)
+
+    def fit(some: Sequence[T]) -> float | None:
+        return threshold_of(some, 1 - level, confidence_level)
+
     where = f"[{pipe.name}] {kind if label is None else f'{kind} of {label}'}:"
     tests = len(risk_control.GRID) if kind == "precision" else 1
     needed = risk_control.documents_needed(1 - level, confidence_level, tests)
@@ -272,7 +309,8 @@ def _row(
         if fitted is not None:
             errors.append(float(np.nanmean([error(each, fitted) for each in shuffled[half:]])))
     return {
-        **what,
+        "kind": kind,
+        "label": label,
         "level": level,
         "confidence_level": confidence_level,
         "documents": len(documents),

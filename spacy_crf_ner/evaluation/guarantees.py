@@ -1,6 +1,5 @@
 """What a pipeline guarantees about new documents, as long as it is the one that was fitted."""
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -91,7 +90,7 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
         now, then = _settings(pipe, kind), given["settings"]
         if then.get("disabled_labels") == now["disabled_labels"]:
             changed += ["labels"] if given.get("labels") != [*pipe.enabled_labels] else []
-        changed += [key for key, x in then.items() if not _is_same(now[key], x)]
+        changed += [key for key, x in then.items() if _rounded(now[key]) != _rounded(x)]
     if changed:
         raise InputError(
             f"[{name}] The promises do not hold. Expected the pipeline for which "
@@ -124,17 +123,6 @@ def store(
     }
 
 
-def fitted_settings(pipe: CRFEntityRecognizer) -> dict[str, Any]:
-    """Return what calibration and guarantees may change in a component, for `restore_fitted`."""
-    return {name: getattr(pipe, name) for name in FITTED_SETTINGS}
-
-
-def restore_fitted(pipe: CRFEntityRecognizer, values: Mapping[str, Any]) -> None:
-    """Give a component the values that `fitted_settings` returned, of it or of its copy."""
-    for name, value in values.items():
-        setattr(pipe, name, value)
-
-
 def save_fitted(model: str | Path, fitted: Language, target: Path) -> Language:
     """Save a pipeline with what calibration and guarantees have changed in a loaded copy of it.
 
@@ -148,7 +136,8 @@ def save_fitted(model: str | Path, fitted: Language, target: Path) -> Language:
     nlp = load(str(model))
     for name in recognizer_names(nlp):
         pipe, copy = recognizer(nlp, name), recognizer(fitted, name)
-        restore_fitted(pipe, fitted_settings(copy))
+        for setting in FITTED_SETTINGS:
+            setattr(pipe, setting, getattr(copy, setting))
         pipe.cfg["guarantees"] = copy.cfg["guarantees"]
         pipe.seen_texts.new["dev"] |= copy.seen_texts.new["dev"]
     with atomic_write(target) as folder:
@@ -159,11 +148,12 @@ def save_fitted(model: str | Path, fitted: Language, target: Path) -> Language:
 @contextmanager
 def restored_on_error(pipe: CRFEntityRecognizer) -> Iterator[None]:
     """Give a component its settings back if fitting others fails, or is interrupted."""
-    before = fitted_settings(pipe)
+    before = {name: getattr(pipe, name) for name in FITTED_SETTINGS}
     try:
         yield
     except BaseException:  # also an interrupt: thresholds are settings while they are tried
-        restore_fitted(pipe, before)
+        for name, value in before.items():
+            setattr(pipe, name, value)
         raise
 
 
@@ -186,15 +176,6 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _rounded(each) for key, each in value.items()}
     return round(value, 10) if isinstance(value, float) else value
-
-
-def _is_same(now: Any, then: Any) -> bool:
-    """Whether a setting has not changed; the last digits are not saved."""
-    if isinstance(then, float):
-        return math.isclose(now, then, rel_tol=1e-8)
-    if isinstance(then, dict):
-        return now.keys() == then.keys() and all(_is_same(now[key], then[key]) for key in then)
-    return bool(now == then)
 
 
 def _dtypes(nlp: Language, name: str) -> list[str]:

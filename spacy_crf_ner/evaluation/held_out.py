@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from spacy.language import Language
 from spacy.training import Example
@@ -9,14 +10,16 @@ from spacy.training import Example
 from ..input_error import InputError
 from ..pipeline.lookup import recognizer, recognizer_names
 from ..pipeline.seen_texts import hashes_of, is_seen
-from .targets import Targets
+
+if TYPE_CHECKING:
+    from .fit_guarantees import Targets
 
 SHOWN = 5  # numbers of documents in a message
 NOT_COUNTED = "Documents of train and dev do not count."
 
 
 def new_examples(
-    nlp: Language, name: str, examples: Iterable[Example], targets: Targets
+    nlp: Language, name: str, examples: Iterable[Example], targets: "Targets"
 ) -> tuple[list[Example], list[str]]:
     """Leave out examples of texts that the pipeline has seen, with a warning.
 

@@ -5,14 +5,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from spacy.attrs import IDX, ORTH
+from spacy.language import Language
 from spacy.tokens import Doc, Span
-from spacy.training import Example
+from spacy.training import Corpus, Example
 
 from ..input_error import InputError
 from ..ml.zero_width import is_blank
 from ..pipeline.annotated_labels import annotated_labels
 from ..pipeline.annotation import CONFIDENCE, delete_confidence
 from ..pipeline.gold import gold_entities
+from ..pipeline.lookup import later_names
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -90,6 +93,25 @@ def without_disabled(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -
             gold.set_ents([], outside=disabled, default="unmodified")
         result.append(Example(eg.predicted, gold))
     return result
+
+
+def as_left_by(nlp: Language, name: str, examples: Sequence[Example]) -> list[Example]:
+    """Return annotated examples with the predicted docs as a component left them.
+
+    Probabilities of a component are those of the tokens that it read. Where later components may
+    have changed them, a doc whose tokens are not those of the tokenizer is predicted again, without
+    these components.
+    """
+    found, later = [*examples], later_names(nlp, name)
+    changed: list[tuple[Doc, int]] = []
+    for i, eg in enumerate(examples if later else ()):
+        for fresh in Corpus("").make_examples(nlp, [eg.reference]):  # none of an empty doc
+            now, then = (doc.to_array([ORTH, IDX]) for doc in (eg.predicted, fresh.predicted))
+            if not np.array_equal(now, then):
+                changed.append((fresh.predicted, i))
+    for doc, i in nlp.pipe(changed, as_tuples=True, disable=later):  # handlers may drop docs
+        found[i] = Example(doc, examples[i].reference)
+    return found
 
 
 def without_entities(doc: Doc) -> Doc:

@@ -16,7 +16,7 @@ from ..input_error import InputError
 from ..pipeline.annotated_labels import is_complete
 from ..pipeline.checks import check_own_key
 from ..pipeline.lookup import recognizer, recognizer_name, recognizer_names, sets_entities_alone
-from ..pipeline.network import computed_once
+from ..pipeline.network import BATCH_SIZE, computed_once
 from .guarantees import guarantees
 from .matching import DocEntities, Entity, entity, without_entities
 from .scores import mean
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
 
 SAMPLE = 500  # documents that are compared: with many, any difference is significant
-BATCH = 64
 SIGNIFICANT = 0.01  # of all tests together
 EQUAL = 1e-4  # values that differ by less are equal: batches, saving and rounding change them
 # The thresholds of candidates that are compared.
@@ -84,8 +83,8 @@ def describe(pipe: "CRFEntityRecognizer", docs: Iterable[Doc]) -> dict[str, list
     filled = [doc for doc in docs if len(doc)]
     sample = random.Random(0).sample(filled, min(SAMPLE, len(filled)))
     found: dict[str, list[float]] = {"tokens": [], "surprise": [], "confidence": []}
-    for i in range(0, len(sample), BATCH):
-        batch = sample[i : i + BATCH]
+    for i in range(0, len(sample), BATCH_SIZE):
+        batch = sample[i : i + BATCH_SIZE]
         with computed_once(pipe):
             best = [first for (first,) in pipe.nbest(batch, 1)]
             known = [[ent for ent in each.ents if ent.label_ in pipe.labels] for each in best]

@@ -1,8 +1,9 @@
-"""Precision, recall and F1 of entities, under four matching rules.
+"""Precision, recall and F1 of entities, under four matching rules; the recall of nested ones.
 
 Axes: D docs, L labels, 3 counts (correct, predicted, gold) or 3 scores (precision, recall, F1).
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..extras import required
-from .matching import DocEntities, Entity
+from ..pipeline.interval_scheduling import nesting_levels
+from .matching import DocEntities, Entity, overlaps
 
 NAMES = ("precision", "recall", "f1")
 NERVALUATE_NAMES = {"strict": "strict", "exact": "exact", "partial": "partial", "type": "ent_type"}
@@ -107,6 +109,43 @@ def score_strictly(counts: NDArray[np.int64], labels: Sequence[str]) -> dict[str
     """
     rows = counts.sum(0).astype(np.float64)
     return {"strict": _scores(rows.sum(0), rows, labels)}
+
+
+def nesting(docs: Sequence[DocEntities], labels: Sequence[str], max_nesting: int) -> dict[str, Any]:
+    """Compute the recall of gold entities that overlap another gold entity, and of the others.
+
+    "flat" entities overlap no other one; "overlapping" ones are inside, around or crossing one.
+    "lost" ones are nested in more levels of their label than the component has (max_nesting), and
+    the "ceiling" is the recall if all others are found. A recall is None without gold entities.
+    """
+    row_of = {label: i for i, label in enumerate(labels)}
+    # Gold and found entities that are flat, those that overlap others, and the lost ones.
+    counts = np.zeros((len(labels), 5), dtype=np.int64)
+    for doc in docs:
+        predicted = {(ent.span, ent.label) for ent in doc.predicted}
+        overlapping = {g for g, other in overlaps(doc.gold, doc.gold) if g != other}
+        spans = defaultdict[str, list[tuple[int, int]]](list)
+        for ent in doc.gold:
+            spans[ent.label].append(ent.span)
+            first = 2 if ent in overlapping else 0
+            is_found = (ent.span, ent.label) in predicted
+            counts[row_of[ent.label], first : first + 2] += (1, is_found)
+        for label, of_label in spans.items():
+            counts[row_of[label], 4] += sum(k >= max_nesting for k in nesting_levels(of_label))
+    total = counts.sum(0).tolist()
+    gold = total[0] + total[2]
+    return {
+        "max_nesting": max_nesting,
+        "ceiling": 1 - total[4] / gold if gold else None,
+        "micro": _recalls(total),
+        "per_type": {label: _recalls(row) for label, row in zip(labels, counts.tolist())},
+    }
+
+
+def _recalls(counts: Sequence[int]) -> dict[str, Any]:
+    *pairs, lost = counts[:2], counts[2:4], counts[4]
+    recalls = [{"gold": gold, "recall": found / gold if gold else None} for gold, found in pairs]
+    return {"flat": recalls[0], "overlapping": recalls[1], "lost": lost}
 
 
 def _dicts(ents: Sequence[Entity]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 from ..input_error import InputError
 
 UNREADABLE = (ValueError, TypeError)
+ADVICE = "Use a log of JSON lines, or a file with the table that spacy train prints."
 RULE = re.compile(r"-+(  -+)+\s*")  # the line below the header of the table
 
 
@@ -29,10 +30,7 @@ def read_training_log(path: Path) -> list[dict[str, Any]]:
     first = next((line for line in lines if line.strip()), "")
     rows = _json_rows(path, lines) if first.startswith("{") else _table_rows(path, lines)
     if not rows:
-        raise InputError(
-            f"{path}: expected a training log, got no rows. Use a log of JSON lines, "
-            "or a file with the table that spacy train prints."
-        )
+        raise InputError(f"{path}: expected a training log, got no rows. {ADVICE}")
     return rows
 
 
@@ -92,7 +90,4 @@ def _finite(values: Any) -> dict[str, float | None]:
 
 
 def _unreadable(path: Path, line: int, text: str, expected: str) -> InputError:
-    return InputError(
-        f"{path}, line {line}: expected {expected}, got {text[:60]!r}. Use a log of JSON lines, "
-        "or a file with the table that spacy train prints."
-    )
+    return InputError(f"{path}, line {line}: expected {expected}, got {text[:60]!r}. {ADVICE}")

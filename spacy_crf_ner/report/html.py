@@ -85,18 +85,16 @@ def review_page(
 
 def _error_list(errors: Sequence[dict[str, Any]], kinds: list[str]) -> dict[str, Any]:
     """Return what the list of errors in a template needs."""
-    listed = errors[:MAX_ERRORS]
-    of = [
-        sorted({error[side]["label"] for side in ("gold", "predicted") if error[side]})
-        for error in listed
-    ]
+    listed = []
+    for error in errors[:MAX_ERRORS]:
+        labels = {error[side]["label"] for side in ("gold", "predicted") if error[side]}
+        own = {"labels": sorted(labels), "about": _about(error), "sides": _sides(error)}
+        listed.append({**error, **own})
+    every = {label for each in listed for label in each["labels"]}
     return {
-        "errors": [
-            {**error, "labels": labels, "about": _about(error), "sides": _sides(error)}
-            for error, labels in zip(listed, of)
-        ],
+        "errors": listed,
         "unlisted": len(errors) - len(listed),
-        "filters": {"Kind": kinds, "Label": sorted({label for labels in of for label in labels})},
+        "filters": {"Kind": kinds, "Label": sorted(every)},
     }
 
 
@@ -138,44 +136,33 @@ def _sides(error: dict[str, Any]) -> dict[str, Side]:
 
 
 def _plots(results: dict[str, Any]) -> dict[str, list[Plot]]:
-    """Draw the plots of each section."""
-    confidence, candidates, transitions = [], [], []
-    if results["reliability"] is not None:
-        reliability = plots.reliability_diagram(results["reliability"])
+    """Draw the plots of the sections that have some."""
+    found: dict[str, list[Plot]] = {}
+    if (reliability := results["reliability"]) is not None:
         about = "On the diagonal, accuracy equals confidence. The lines are Wilson's intervals."
-        few = [b["count"] for b in results["reliability"]["bins"] if 0 < b["count"] < plots.MIN_BIN]
+        few = [b["count"] for b in reliability["bins"] if 0 < b["count"] < plots.MIN_BIN]
         if few:
             left_out = f"{tables.count(len(few), 'bin')}, with {tables.count(sum(few), 'entity')}"
             about += f" Left out, with fewer than {plots.MIN_BIN} entities each: {left_out}."
+        thresholds = "For entities with a confidence of at least the number at the point."
         curve = plots.precision_recall_curve(results["thresholds"])
-        confidence = [
-            Plot("Reliability", about, reliability),
-            Plot(
-                "Precision and recall",
-                "For entities with a confidence of at least the number at the point.",
-                curve,
-            ),
+        found["Confidence"] = [
+            Plot("Reliability", about, plots.reliability_diagram(reliability)),
+            Plot("Precision and recall", thresholds, curve),
         ]
-    if results["coverage"] is not None and results["coverage"]["curve"]:
+    if (coverage := results["coverage"]) is not None and coverage["curve"]:
         about = "A lower threshold finds more of the gold entities, and costs more candidates."
-        curve = plots.coverage_curve(
-            results["coverage"]["curve"], results["coverage"]["guarantees"]
-        )
-        candidates.append(Plot("Coverage of candidates", about, curve))
-    scores = results["transitions"]
-    if scores and scores["tags"]:
+        curve = plots.coverage_curve(coverage["curve"], coverage["guarantees"])
+        found["Guarantees"] = [Plot("Coverage of candidates", about, curve)]
+    if (scores := results["transitions"]) and scores["tags"]:
         table = tables.transition_map(scores)
         about = (
             "From the tag of the row to the tag of the column. Blue is favored, red penalized, "
             f"the densest from {tables.DENSEST:g} on; crossed cells are forbidden."
         )
-        transitions.append(Plot(table.title, about, table=table))
+        found["Transitions"] = [Plot(table.title, about, table=table)]
     curves = {of: plots.training_curves(results["training"] or [], of) for of in CURVES}
-    return {
-        "Confidence": confidence,
-        "Guarantees": candidates,
-        "Transitions": transitions,
-        "Training": [
-            Plot(of.capitalize(), CURVES[of], chart) for of, chart in curves.items() if chart
-        ],
-    }
+    found["Training"] = [
+        Plot(of.capitalize(), CURVES[of], chart) for of, chart in curves.items() if chart
+    ]
+    return found

@@ -3,13 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil, floor, log10, sqrt
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from .tables import level_name
 
-# Pixels of a plot, and of the ends of its axes. Names of points need the space on the right.
-WIDTH, HEIGHT = 430, 340
+# Pixels of the ends of the axes, in 430 x 340. Names of points need the space on the right.
 LEFT, RIGHT, TOP, BOTTOM = 60, 375, 10, 290
 UNITS = {"losses": "loss of a step", "scores": "score, %", "speed": "words/s"}
 THRESHOLDS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)  # named in the plot
@@ -70,8 +68,7 @@ class Chart(NamedTuple):
 
     about: str
     panels: Sequence[Panel]
-    legend: Mapping[str, str] = MappingProxyType({})
-    size: tuple[int, int] = (WIDTH, HEIGHT)
+    legend: Mapping[str, str] | None = None
 
 
 def reliability_diagram(reliability: dict[str, Any]) -> Chart:

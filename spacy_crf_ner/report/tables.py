@@ -226,19 +226,22 @@ def _confidence(results: dict[str, Any]) -> Section:
         f"{UNDEFINED if brier is None else f'{brier:.3f}'}, of "
         f"{count(reliability['entities'], 'entity')} in {len(bins)} bins."
     )
+    ends = [f"{i / len(bins):.3f}" for i in range(len(bins) + 1)]
+    in_bins = [
+        _row(f"{low} to {high}", b["count"], percent(b["confidence"]), percent(b["correct"]))
+        for low, high, b in zip(ends, ends[1:], bins)
+    ]
+    by_threshold = [
+        _row(f"{t['threshold']:.2f}", t["entities"], percent(t["precision"]), percent(t["recall"]))
+        for t in thresholds
+    ]
     header = _row("Confidence", "Entities", "Mean confidence", "% correct")
-    rows = []
-    for i, each in enumerate(bins):
-        shares = percent(each["confidence"]), percent(each["correct"])
-        name = f"{i / len(bins):.3f} to {(i + 1) / len(bins):.3f}"
-        rows.append(_row(name, each["count"], *shares))
-    in_bins = Table("Bins of the reliability diagram", header, rows, folded=True)
-    header, rows = _row("Threshold", "Entities", "Precision", "Recall"), []
-    for each in thresholds:
-        shares = percent(each["precision"]), percent(each["recall"])
-        rows.append(_row(f"{each['threshold']:.2f}", each["entities"], *shares))
+    scores = _row("Threshold", "Entities", "Precision", "Recall")
     title = "Precision and recall by confidence threshold"
-    return Section("Confidence", meaning, [in_bins, Table(title, header, rows, folded=True)])
+    return Section("Confidence", meaning, [
+        Table("Bins of the reliability diagram", header, in_bins, folded=True),
+        Table(title, scores, by_threshold, folded=True),
+    ])  # fmt: skip
 
 
 def _guarantees(results: dict[str, Any]) -> Section:

@@ -78,15 +78,6 @@ def test_review_label_studio_interface_has_gold_labels(pipeline, corpus, tmp_pat
     assert "RIVER" in asked and asked <= offered
 
 
-def test_review_without_folds_refuses_gold_of_other_labels_alone(pipeline, tmp_path):
-    (tmp_path / "gold.jsonl").write_text(
-        '{"text": "Tim Cook came", "spans": [{"start": 0, "end": 8, "label": "CUSTOMER"}]}\n'
-    )
-    result = run("review", pipeline, tmp_path / "gold.jsonl", tmp_path / "out", "--folds", 0)
-    assert result.exit_code == 1
-    assert "The corpus has 1 (CUSTOMER); the pipeline has 3 (GPE, ORG, PERSON)." in result.output
-
-
 def test_review_invalid_arguments_exit_with_1(pipeline, corpus, tmp_path):
     for arguments in (["--folds", "1"], ["--tool", "paper"]):
         result = run("review", pipeline, corpus, tmp_path / "out", *arguments)

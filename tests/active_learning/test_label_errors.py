@@ -6,11 +6,11 @@ import random
 import pytest
 import spacy
 from spacy.language import Language
-from spacy.tokens import Doc, DocBin, Span
+from spacy.tokens import DocBin, Span
 from spacy.training import Example
 from spacy.util import load_config
 
-from pipelines import TOK2VEC, copied, small
+from pipelines import TOK2VEC, copied, doc_of, small
 from spacy_crf_ner.active_learning import label_errors, review
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import InputError
@@ -31,13 +31,9 @@ def sentences(number):
 
 def write_corpus(path, wrong, number=20):
     """Gold docs; `wrong` replaces the entities of some."""
-    nlp = spacy.blank("en")
-    docs = []
-    for i, (words, ents) in enumerate(sentences(number)):
-        doc = Doc(nlp.vocab, words)
-        doc.set_ents([Span(doc, *ent) for ent in wrong.get(i, ents)], default="outside")
-        docs.append(doc)
-    docs.insert(7, Doc(nlp.vocab, []))
+    corpus = enumerate(sentences(number))
+    docs = [doc_of(words, wrong.get(i, ents)) for i, (words, ents) in corpus]
+    docs.insert(7, doc_of([], []))
     DocBin(docs=docs).to_disk(path)
     return docs
 
@@ -147,8 +143,7 @@ def test_review_counts_negative_spans_of_labels_missing_in_fold(tmp_path):
 
 
 def test_negative_spans_of_known_labels_are_kept():
-    doc = Doc(spacy.blank("en").vocab, ["a", "b", "c"])
-    doc.set_ents([Span(doc, 0, 1, "PER")], default="outside")
+    doc = doc_of("abc", [(0, 1, "PER")])
     doc.spans[INCORRECT] = [Span(doc, 1, 2, label) for label in ("PER", "LOC", "", "O")]
     assert known_negatives(doc, INCORRECT, {"PER", "LOC"}) is doc
     assert known_negatives(doc, None, {}) is doc
@@ -245,13 +240,8 @@ def test_log_likelihood_ratios_change_only_entities_of_finding(
     before = [(0, 2, "ORG"), (3, 5, "GPE")]
     doc.set_ents([Span(doc, *ent) for ent in before], default="outside")
     eg = Example(trained.make_doc(doc.text), doc)
-    each = {
-        "doc": 0,
-        "gold": gold and side(doc, *gold),
-        "predicted": predicted and side(doc, *predicted),
-        "text": text,
-        "offset": doc.text.index(text),
-    }
+    sides = {"gold": gold and side(doc, *gold), "predicted": predicted and side(doc, *predicted)}
+    each = {"doc": 0, **sides, "text": text, "offset": doc.text.index(text)}
     log_p = log_probabilities(ner, eg.predicted)
     expected = log_p[frozenset(changed)] - log_p[frozenset(before)]
     (found,) = label_errors._log_likelihood_ratios(ner, [eg], [each])
@@ -269,17 +259,9 @@ def test_log_likelihood_ratios_score_each_doc_once(trained, monkeypatch, tokens)
         doc = trained.make_doc(text)
         doc.set_ents([Span(doc, 0, 1, "ORG")], default="outside")
         examples.append(Example(trained.make_doc(text), doc))
-        predicted = [side(doc, 0, 1, label) for label in ("GPE", "PERSON", "ORG")]
-        findings += [
-            {
-                "doc": i,
-                "gold": side(doc, 0, 1, "ORG"),
-                "predicted": p,
-                "offset": 0,
-                "text": p["text"],
-            }
-            for p in predicted
-        ]
+        for label in ("GPE", "PERSON", "ORG"):
+            sides = {"gold": side(doc, 0, 1, "ORG"), "predicted": side(doc, 0, 1, label)}
+            findings.append({"doc": i, **sides, "offset": 0, "text": doc[0].text})
     findings = findings[::2] + findings[1::2]
     expected = []
     for each in findings:
@@ -289,16 +271,17 @@ def test_log_likelihood_ratios_score_each_doc_once(trained, monkeypatch, tokens)
         expected.append(min(other - gold, label_errors.LIMIT))
     scored, sizes = [], []
     potentials, log_likelihoods = ner.potentials, calibration.Scored.log_likelihoods
-    monkeypatch.setattr(
-        ner, "potentials", lambda docs: scored.append(len(docs)) or potentials(docs)
-    )
-    monkeypatch.setattr(
-        calibration.Scored,
-        "log_likelihoods",
-        lambda batch, *rest: (
-            sizes.append(batch.potentials.lengths.sum()) or log_likelihoods(batch, *rest)
-        ),
-    )
+
+    def counted(docs):
+        scored.append(len(docs))
+        return potentials(docs)
+
+    def measured(batch, *rest):
+        sizes.append(batch.potentials.lengths.sum())
+        return log_likelihoods(batch, *rest)
+
+    monkeypatch.setattr(ner, "potentials", counted)
+    monkeypatch.setattr(calibration.Scored, "log_likelihoods", measured)
     monkeypatch.setattr(calibration, "BATCH_TOKENS", tokens)
     found = label_errors._log_likelihood_ratios(ner, examples, findings)
     assert found == pytest.approx(expected, abs=1e-3)
@@ -390,13 +373,8 @@ def test_review_reports_entity_inside_gold_entity(trained, tmp_path):
 
 @pytest.mark.parametrize("folds", [0, 2])
 def test_review_unlearnable_gold_raises_before_prediction(trained, tmp_path, monkeypatch, folds):
-    nlp = spacy.blank("en")
-    docs = []
-    for start, end in ((0, 2), (2, 3), (0, 1)):
-        doc = Doc(nlp.vocab, ["Anna", "\n", "Bonn"])
-        doc.set_ents([Span(doc, start, end, "GPE")], default="outside")
-        docs.append(doc)
-    docs[1].set_ents([Span(docs[1], 1, 2, "GPE")])
+    spans = ((0, 2), (1, 2), (0, 1))
+    docs = [doc_of(["Anna", "\n", "Bonn"], [(*span, "GPE")]) for span in spans]
     DocBin(docs=docs).to_disk(tmp_path / "gold.spacy")
     monkeypatch.setattr(label_errors, "_compare", None)
     monkeypatch.setattr(label_errors, "train_folds", None)
@@ -416,9 +394,7 @@ def test_examples_keep_norms_of_tokenizer_exceptions():
 def test_review_with_folds_of_a_frozen_component_raises(trained, tmp_path):
     nlp = copied(trained)
     nlp.config["training"]["frozen_components"] = ["crf_ner"]
-    docs = [Doc(nlp.vocab, [name]) for name in ("Anna", "Bonn")]
-    for doc in docs:
-        doc.set_ents([Span(doc, 0, 1, "GPE")])
+    docs = [doc_of([name], [(0, 1, "GPE")]) for name in ("Anna", "Bonn")]
     DocBin(docs=docs).to_disk(tmp_path / "gold.spacy")
     with pytest.raises(InputError, match="folds: expected a config that trains"):
         review(nlp, tmp_path / "gold.spacy", folds=2)
@@ -487,10 +463,7 @@ def test_train_folds_keeps_negative_spans_of_configured_labels(tmp_path, learned
 
 @pytest.mark.parametrize("number, tenth", [(2, 1), (14, 1), (40, 4)])
 def test_train_folds_uses_a_tenth_of_other_docs_as_dev(number, tenth, learned):
-    vocab = spacy.blank("en").vocab
-    docs = [Doc(vocab, ["one", f"in{i}"]) for i in range(3 + number)]
-    for doc in docs:
-        doc.set_ents([Span(doc, 0, 1, "PER")], default="outside")
+    docs = [doc_of(["one", f"in{i}"], [(0, 1, "PER")]) for i in range(3 + number)]
     fold_of = [0] * 3 + [1] * number
     own = config().config
     for seed in (0, 0, 1) if number == 40 else (0,):
@@ -503,10 +476,7 @@ def test_train_folds_uses_a_tenth_of_other_docs_as_dev(number, tenth, learned):
 
 
 def test_train_folds_with_fewer_than_two_other_docs_raises():
-    vocab = spacy.blank("en").vocab
-    docs = [Doc(vocab, words) for words in (["Anna"], ["Bonn"], [])]
-    for doc in docs[:2]:
-        doc.set_ents([Span(doc, 0, 1, "PER")], default="outside")
+    docs = [*(doc_of([name], [(0, 1, "PER")]) for name in ("Anna", "Bonn")), doc_of([], [])]
     with pytest.raises(InputError, match="at least 2 docs with tokens to train on, got 1"):
         list(train_folds(config().config, docs, [0, 1, 1]))
 
@@ -556,9 +526,8 @@ def merges_all_tokens(doc):
 
 def test_review_compares_docs_before_later_components_merge_tokens(model, tmp_path):
     nlp = spacy.load(model)
-    docs = [Doc(nlp.vocab, words) for words in (["Anna", "saw", "Bonn", "."], ["It", "came", "."])]
-    docs[0].set_ents([Span(docs[0], 2, 3, "PER")])
-    docs[1].set_ents([Span(docs[1], 0, 1, "LOC")])
+    docs = [doc_of(["Anna", "saw", "Bonn", "."], [(2, 3, "PER")])]
+    docs.append(doc_of(["It", "came", "."], [(0, 1, "LOC")]))
     DocBin(docs=docs).to_disk(tmp_path / "gold.spacy")
     expected = review(nlp, tmp_path / "gold.spacy", 0).findings
     nlp.add_pipe("merges_all_tokens")

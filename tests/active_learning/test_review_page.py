@@ -4,10 +4,11 @@ import json
 
 import pytest
 import spacy
-from spacy.tokens import Doc, DocBin, Span
+from spacy.tokens import DocBin, Span
 from typer.testing import CliRunner
 
 from html_pages import Page, browser, driven, visit
+from pipelines import doc_of
 from spacy_crf_ner.active_learning.label_errors import Review
 from spacy_crf_ner.cli import app
 
@@ -19,12 +20,8 @@ PREDICTED = [[(1, 2, "PER"), (4, 5, "LOC")], [(0, 1, "PER"), (4, 5, "PER")], [],
 
 @pytest.fixture
 def gold():
-    vocab = spacy.blank("en").vocab
-    docs = [Doc(vocab, text.split(" ")) for text in TEXTS]
-    for doc, ents in zip(docs, GOLD):
-        doc.set_ents([Span(doc, *ent) for ent in ents], default="outside")
-    docs[0].set_ents([], missing=[docs[0][2:4]], default="unmodified")
-    return docs
+    unknown = [[2, 3], [], [], []]
+    return [doc_of(text.split(" "), *about) for text, *about in zip(TEXTS, GOLD, unknown)]
 
 
 def findings(docs, gold=GOLD, predicted=PREDICTED):
@@ -86,7 +83,7 @@ def merged(docs, found, script, said, tmp_path):
     return [*DocBin().from_disk(tmp_path / "new.spacy").get_docs(spacy.blank("en").vocab)]
 
 
-def ents(docs):
+def spans(docs):
     return [[(ent.start, ent.end, ent.label_) for ent in doc.ents] for doc in docs]
 
 
@@ -106,7 +103,7 @@ def ents(docs):
 )  # fmt: skip
 def test_answers_of_the_page_are_merged(gold, tmp_path, script, said, expected):
     found = merged(gold, findings(gold), script, said, tmp_path)
-    assert ents(found) == expected
+    assert spans(found) == expected
     assert [doc.text for doc in found] == [doc.text for doc in gold]
     assert [token.ent_iob for token in found[0]][2:4] == [0, 0]  # still unknown
 
@@ -114,14 +111,13 @@ def test_answers_of_the_page_are_merged(gold, tmp_path, script, said, expected):
 @browser
 @pytest.mark.parametrize("first", ["wrong boundary", "spurious"])
 def test_accepted_findings_in_one_gold_entity_are_all_kept(tmp_path, first):
-    doc = Doc(spacy.blank("en").vocab, ["Berlin", "near", "Ulm"])
-    doc.set_ents([Span(doc, 0, 3, "LOC")], default="outside")
+    doc = doc_of(["Berlin", "near", "Ulm"], [(0, 3, "LOC")])
     predicted = [(0, 1, "LOC"), (2, 3, "LOC")]
     found = [*findings([doc], [[(0, 3, "LOC")]], [predicted])]
     if first == "spurious":
         found.reverse()
     docs = merged([doc], found, "a a", "2 of 2 answered: 2 accepted", tmp_path)
-    assert ents(docs) == [predicted]
+    assert spans(docs) == [predicted]
 
 
 @browser

@@ -122,19 +122,6 @@ def test_a_budget_is_never_exceeded(budget, chosen):
     assert "".join(named[each.id] for each in within_budget(units, budget)) == chosen
 
 
-def test_choose_ranks_units_cut_from_sample_as_tasks():
-    units = [unit(i, float(i), size=10) for i in range(40)]
-    for seed in range(20):
-        options = Options(n=20, random_share=0.5, budget=100, seed=seed)
-        selection = options.selection()
-        selection.add(units)
-        tasks, sample = choose(selection, options)
-        assert len(tasks) == len(sample) == 5
-        others = [each for each in units if each.id not in ids(sample)]
-        best = sorted(others, key=lambda each: each.rank)[:5]
-        assert ids(tasks) == ids(best)
-
-
 @pytest.mark.parametrize("budget", [300, 1000])
 def test_choose_fills_places_cut_from_sample_with_tasks(budget):
     units = [unit(i, 0.1, size=100) for i in range(20)]

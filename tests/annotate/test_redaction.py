@@ -22,9 +22,8 @@ from spacy_crf_ner.annotate.readers import read_texts
 from spacy_crf_ner.annotate.redaction import redact
 from spacy_crf_ner.annotate.settings import Settings
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
+from spacy_crf_ner.evaluation.fit_guarantees import Targets, fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import renew
-from spacy_crf_ner.evaluation.targets import Targets
 from spacy_crf_ner.input_error import InputError
 
 LABELS = ["PER", "LOC", "ORG"]

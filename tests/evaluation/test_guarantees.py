@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import chain, count
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,12 +18,12 @@ from spacy.training import Example
 from spacy.util import ignore_error
 from typer.testing import CliRunner
 
-from pipelines import copied, listening, make_examples, small, train, trained_elsewhere
+from pipelines import copied, listening, make_examples, small, train, trained_elsewhere, write_docs
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import calibration, evaluate, monitoring
 from spacy_crf_ner.evaluation import fit_guarantees as fitting
 from spacy_crf_ner.evaluation.calibration import calibrate
-from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
+from spacy_crf_ner.evaluation.fit_guarantees import Targets, fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.matching import Entity, span_probabilities
 from spacy_crf_ner.evaluation.risk_control import (
@@ -33,7 +32,6 @@ from spacy_crf_ner.evaluation.risk_control import (
     precision_threshold,
     recall_threshold,
 )
-from spacy_crf_ner.evaluation.targets import Targets
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline import network
 from spacy_crf_ner.pipeline.lookup import recognizer
@@ -70,7 +68,7 @@ def keys(spans: Any) -> list[tuple[int, int, str]]:
 
 
 @pytest.fixture(scope="module")
-def model(shared: Any) -> Path:
+def model(shared):
     def make() -> Language:
         nlp = small()
         train(nlp, drawn(nlp, 100, 0), steps=40)
@@ -80,12 +78,12 @@ def model(shared: Any) -> Path:
 
 
 @pytest.fixture
-def nlp(model: Path) -> Language:
+def nlp(model):
     return spacy.load(model)
 
 
 @pytest.fixture(scope="module")
-def dev(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dev(model, tmp_path_factory):
     path = tmp_path_factory.mktemp("guarantees") / "dev.spacy"
     DocBin(docs=[eg.reference for eg in drawn(spacy.load(model), 200, 1)]).to_disk(path)
     return path
@@ -95,7 +93,7 @@ HALVES = fitting.HALVES
 
 
 @pytest.fixture(autouse=True)
-def few_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_halves(monkeypatch):
     """Where nothing is said of errors on halves."""
     monkeypatch.setattr(fitting, "HALVES", 4)
 
@@ -107,9 +105,7 @@ def posteriors(nlp: Language, eg: Example) -> list[tuple[str, float]]:
 
 
 @pytest.mark.parametrize("confidence_level, by_label", [(None, False), (0.9, True)])
-def test_candidates_have_the_guaranteed_recall(
-    nlp: Language, monkeypatch: pytest.MonkeyPatch, confidence_level: float, by_label: bool
-) -> None:
+def test_candidates_have_the_guaranteed_recall(nlp, monkeypatch, confidence_level, by_label):
     monkeypatch.setattr(fitting, "HALVES", HALVES)
     examples = drawn(nlp, 150, 2)
     gold = [posteriors(nlp, eg) for eg in examples]
@@ -150,9 +146,7 @@ def test_candidates_have_the_guaranteed_recall(
     assert stored["documents"] == min(row["documents"] for row in rows)
 
 
-def test_guarantee_on_halves_measures_error_on_other_half(
-    nlp: Language, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_guarantee_on_halves_measures_error_on_other_half(nlp, monkeypatch):
     """Of 9 documents with one entity each, the threshold for 90 % is their lowest probability.
 
     A tenth of the others is below it. Three or more of these nine are below it in 10 % of the
@@ -167,7 +161,7 @@ def test_guarantee_on_halves_measures_error_on_other_half(
     assert row["p95"] == pytest.approx(3 / 9)
 
 
-def test_found_entities_have_the_guaranteed_precision(nlp: Language) -> None:
+def test_found_entities_have_the_guaranteed_precision(nlp):
     examples = drawn(nlp, 300, 3)
     ner = nlp.get_pipe("crf_ner")
     ner.threshold, ner.thresholds = 0.9, {"PER": 1.0}
@@ -189,7 +183,7 @@ def test_found_entities_have_the_guaranteed_precision(nlp: Language) -> None:
         guarantees(nlp)
 
 
-def test_calibrate_says_that_the_threshold_of_a_dropped_promise_stays(nlp: Language) -> None:
+def test_calibrate_says_that_the_threshold_of_a_dropped_promise_stays(nlp):
     fit_guarantees(nlp, "crf_ner", drawn(nlp, 300, 3), Targets(precision=0.75))
     threshold = nlp.get_pipe("crf_ner").threshold
     assert threshold > 0
@@ -200,7 +194,7 @@ def test_calibrate_says_that_the_threshold_of_a_dropped_promise_stays(nlp: Langu
 
 
 @pytest.mark.slow
-def test_guarantee_precision_with_max_expected_f_decodes_at_each_threshold() -> None:
+def test_guarantee_precision_with_max_expected_f_decodes_at_each_threshold():
     """With max_expected_f, a dropped entity makes room for another one, with a lower
     probability.
     """
@@ -223,7 +217,7 @@ def test_guarantee_precision_with_max_expected_f_decodes_at_each_threshold() -> 
     assert np.mean(shares) >= 0.9
 
 
-def test_prediction_sets_have_the_guaranteed_coverage(nlp: Language) -> None:
+def test_prediction_sets_have_the_guaranteed_coverage(nlp):
     examples = drawn(nlp, 100, 4)
     ner = nlp.get_pipe("crf_ner")
     ner.temperature = 1.5
@@ -250,7 +244,7 @@ def test_prediction_sets_have_the_guaranteed_coverage(nlp: Language) -> None:
         assert np.mean([p >= threshold for p in gold]) >= level
 
 
-def test_guarantee_unpredictable_gold_entities_count_as_missed(nlp: Language) -> None:
+def test_guarantee_unpredictable_gold_entities_count_as_missed(nlp):
     """A label of gold only, and entities within a token, have probability 0."""
     doc = nlp.make_doc("Anna saw Bonn")
     odd = [Entity(0, 2, "PER"), Entity(0, 4, "ORG"), Entity(7, 13, "LOC")]
@@ -271,7 +265,7 @@ def test_guarantee_unpredictable_gold_entities_count_as_missed(nlp: Language) ->
             fit_guarantees(nlp, "crf_ner", examples, Targets(**kinds))
 
 
-def test_guarantee_recall_of_entity_below_candidate_limit_raises(nlp: Language) -> None:
+def test_guarantee_recall_of_entity_below_candidate_limit_raises(nlp):
     """Spans of a posterior below 1e-5 are too many, also where calibration makes it larger."""
     ner = nlp.get_pipe("crf_ner")
     ner.temperature = 0.2
@@ -305,9 +299,7 @@ def test_guarantee_recall_of_entity_below_candidate_limit_raises(nlp: Language) 
         ({"by_label": True, "set_coverage": 0.5}, 50, "A promise by label is of a recall. Name"),
     ],
 )
-def test_guarantee_impossible_request_raises(
-    nlp: Language, asked: dict[str, float], documents: int, message: str
-) -> None:
+def test_guarantee_impossible_request_raises(nlp, asked, documents, message):
     example = make_examples(nlp, [("Bonn came", [(0, 4, "LOC")])])[0]
     wrong = make_examples(nlp, [("Bonn came", [])])[0]
     examples = [example] * (documents or 20) + [wrong] * (0 if documents else 180)
@@ -332,7 +324,7 @@ CHANGES: dict[str, tuple[set[str], Any]] = {  # what each setting matters to, an
 
 
 @pytest.mark.parametrize("kind", ["recall", "precision", "set_coverage"])
-def test_guarantees_changed_relevant_setting_raises(nlp: Language, kind: str) -> None:
+def test_guarantees_changed_relevant_setting_raises(nlp, kind):
     ner: Any = nlp.get_pipe("crf_ner")
     asked: Any = {kind: 0.3, "by_label": kind == "recall"}
     fit_guarantees(nlp, "crf_ner", drawn(nlp, 60, 33), Targets(**asked))
@@ -351,7 +343,7 @@ def test_guarantees_changed_relevant_setting_raises(nlp: Language, kind: str) ->
         assert guarantees(nlp) == given
 
 
-def test_guarantee_with_disabled_label_is_about_the_other_labels(nlp: Language) -> None:
+def test_guarantee_with_disabled_label_is_about_the_other_labels(nlp):
     ner: Any = nlp.get_pipe("crf_ner")
     ner.disabled_labels = ["PER"]
     examples = drawn(nlp, 60, 40)
@@ -380,9 +372,7 @@ def test_guarantee_with_disabled_label_is_about_the_other_labels(nlp: Language) 
         ner.prediction_sets(docs)
 
 
-def test_guarantees_hold_for_saved_pipeline_until_weights_vectors_or_config_change(
-    nlp: Language, tmp_path: Path
-) -> None:
+def test_guarantees_hold_for_saved_pipeline_until_weights_vectors_or_config_change(nlp, tmp_path):
     """Words can also exchange their vectors: the table stays the same."""
     for i, word in enumerate(("Anna", "Bonn", "saw")):
         nlp.vocab.set_vector(word, np.eye(3, dtype="f")[i])
@@ -416,7 +406,7 @@ def test_guarantees_hold_for_saved_pipeline_until_weights_vectors_or_config_chan
     assert guarantees(nlp) == {}
 
 
-def test_documents_that_served_the_calibration_do_not_count(nlp: Language) -> None:
+def test_documents_that_served_the_calibration_do_not_count(nlp):
     """They are left out, also those without gold that an F-score threshold was fitted to."""
     names = "calibrated", "unlabeled", "new"
     parts = [
@@ -435,9 +425,7 @@ def test_documents_that_served_the_calibration_do_not_count(nlp: Language) -> No
 
 
 @pytest.mark.parametrize("name", ["calibration", "guarantees"])
-def test_calibrate_and_guarantees_run_the_network_once_for_each_doc(
-    model: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_calibrate_and_guarantees_run_the_network_once_for_each_doc(model, monkeypatch, name):
     """Each finds the same as if the network ran for each question."""
     asked = Targets(recall=0.8, precision=0.4, set_coverage=0.5)
     compute, read = network.compute_potentials, []
@@ -458,7 +446,7 @@ def test_calibrate_and_guarantees_run_the_network_once_for_each_doc(
             found.append(fit_guarantees(nlp, "crf_ner", examples, asked))
         times.append(sum(read) / 150)
         read.clear()
-        assert nlp.get_pipe("crf_ner").computed is None  # type: ignore[attr-defined]
+        assert nlp.get_pipe("crf_ner").computed is None
         for module in (calibration, monitoring, fitting):
             monkeypatch.setattr(module, "computed_once", lambda pipe: nullcontext())
     assert times[0] == 1 and times[1] >= 4
@@ -469,7 +457,7 @@ def test_calibrate_and_guarantees_run_the_network_once_for_each_doc(
         }
 
 
-def test_guarantee_with_failing_docs_keeps_candidates_aligned(nlp: Language) -> None:
+def test_guarantee_with_failing_docs_keeps_candidates_aligned(nlp):
     examples = drawn(nlp, 300, 7)
     expected = fit_guarantees(nlp, "crf_ner", examples, Targets(precision=0.6))
     ner = nlp.get_pipe("crf_ner")
@@ -491,7 +479,7 @@ def test_guarantee_with_failing_docs_keeps_candidates_aligned(nlp: Language) -> 
     assert abs(found[0]["threshold"] - expected[0]["threshold"]) < 0.2
 
 
-def test_interrupted_guarantee_leaves_the_component_as_before(nlp: Language) -> None:
+def test_interrupted_guarantee_leaves_the_component_as_before(nlp):
     """Precision is tried at many thresholds, which are settings of the component."""
     ner = nlp.get_pipe("crf_ner")
     predict, calls = ner.predict, count()
@@ -508,9 +496,7 @@ def test_interrupted_guarantee_leaves_the_component_as_before(nlp: Language) -> 
     assert srsly.json_dumps([current_settings(ner), ner.cfg]) == before
 
 
-def test_promise_fit_command_saves_and_prints_guarantees(
-    model: Path, dev: Path, tmp_path: Path
-) -> None:
+def test_promise_fit_command_saves_and_prints_guarantees(model, dev, tmp_path):
     asked = "--recall 0.6 --ents-precision 0.5 --set-coverage 0.6 --confidence-level 0.8 --by-label"
     paths = [str(each) for each in (model, dev, tmp_path / "x")]
     result = CliRunner().invoke(app, ["promise", "fit", *paths, *asked.split()])
@@ -542,29 +528,22 @@ def test_promise_fit_command_saves_and_prints_guarantees(
     assert again.exit_code == 0, again.output
     assert "promises of recall, precision, set_coverage were for another" in again.stderr
     assert guarantees(spacy.load(tmp_path / "y")) == {}
-    refused = CliRunner().invoke(app, ["redact", paths[2], paths[1], str(tmp_path / "z.jsonl")])
-    assert refused.exit_code == 1 and "has no promise of a recall" in refused.stderr
     paths = [str(each) for each in (tmp_path / "y", dev, tmp_path / "z")]
     refused = CliRunner().invoke(app, ["promise", "fit", *paths, "--recall", "0.6"])
     assert refused.exit_code == 1 and "0 are left." in refused.stderr
     assert not (tmp_path / "z").exists()
 
 
-def test_promise_fit_command_leaves_out_documents_of_train(model: Path, tmp_path: Path) -> None:
-    nlp = spacy.blank("en")
+def test_promise_fit_command_leaves_out_documents_of_train(model, tmp_path):
     sentences = [(f"Bonn came {i}", [(0, 4, "LOC")]) for i in range(30)]
 
     def run(known: Any) -> Any:
-        for name, docs in (("dev", sentences[:20]), ("train", known)):
-            gold = [eg.reference for eg in make_examples(nlp, docs)]
-            DocBin(docs=gold).to_disk(tmp_path / f"{name}.spacy")
+        write_docs(tmp_path / "dev.spacy", sentences[:20])
+        write_docs(tmp_path / "train.spacy", known)
         paths = [str(tmp_path / name) for name in ("dev.spacy", "x", "train.spacy")]
         options = "--train", paths[2], "--recall", "0.5"
         return CliRunner().invoke(app, ["promise", "fit", str(model), *paths[:2], *options])
 
-    result = run(sentences)
-    assert result.exit_code == 1 and not (tmp_path / "x").exists()
-    assert "20 of 20 documents are left out" in result.stderr and "0 are left" in result.stderr
     result = run([("Bonn  came\n7", [(0, 4, "LOC")]), *sentences[18:]])
     assert result.exit_code == 0, result.output
     assert "3 of 20 documents are left out" in result.stderr
@@ -578,7 +557,7 @@ def ruled(nlp: Language, label: str = "PER", word: str = "Anna", **config: Any) 
     return nlp
 
 
-def test_preset_entities_are_candidates(nlp: Language, tmp_path: Path) -> None:
+def test_preset_entities_are_candidates(nlp, tmp_path):
     nlp = ruled(nlp)
     sentences = [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")]), ("Bonn came", [(0, 4, "LOC")])]
     examples = make_examples(nlp, sentences) * 50
@@ -591,22 +570,16 @@ def test_preset_entities_are_candidates(nlp: Language, tmp_path: Path) -> None:
         found = doc.spans["sc"]
         p = {(s.text, s.label_): p for s, p in zip(found, found.attrs["scores"])}
         assert p["Anna", "PER"] == 1.0 and ("Bonn", "LOC") in p
-    other = spacy.load(tmp_path)
-    other.get_pipe("entity_ruler").add_patterns([{"label": "PER", "pattern": "it"}])
-    with pytest.raises(InputError, match="got other weights, tokenizer or earlier components"):
-        guarantees(other)
-    with pytest.raises(InputError, match="got other weights, tokenizer or earlier components"):
-        guarantees(spacy.load(tmp_path, exclude=["entity_ruler"]))
 
 
-def test_guarantee_accepts_preset_entities_of_other_labels(nlp: Language) -> None:
+def test_guarantee_accepts_preset_entities_of_other_labels(nlp):
     nlp = ruled(nlp, label="URL", word="came")
     asked = Targets(recall=0.5, precision=0.5, set_coverage=0.3)
     rows = fit_guarantees(nlp, "crf_ner", drawn(nlp, 200, 9), asked)
     assert [row["kind"] for row in rows] == ["recall", "precision", "set_coverage"]
 
 
-def test_set_coverage_counts_wrong_preset_entity_as_error(nlp: Language) -> None:
+def test_set_coverage_counts_wrong_preset_entity_as_error(nlp):
     nlp = ruled(nlp, label="LOC", word="saw")
     examples = make_examples(nlp, [("Bonn saw", [(0, 4, "LOC")]), ("Bonn came", [(0, 4, "LOC")])])
     asked = Targets(set_coverage=0.7)
@@ -618,7 +591,7 @@ def test_set_coverage_counts_wrong_preset_entity_as_error(nlp: Language) -> None
     assert fit_guarantees(nlp, "crf_ner", examples * 50, asked)
 
 
-def test_set_coverage_counts_adjacent_entities_as_error_in_io() -> None:
+def test_set_coverage_counts_adjacent_entities_as_error_in_io():
     nlp = small(scheme="io")
     adjacent = [("Anna Bonn came", [(0, 4, "PER"), (5, 9, "PER")])]
     apart = [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "PER")])]
@@ -630,9 +603,7 @@ def test_set_coverage_counts_adjacent_entities_as_error_in_io() -> None:
     fit_guarantees(nlp, "crf_ner", examples, Targets(set_coverage=0.6))
 
 
-def test_calibration_and_drift_need_scipy_and_guarantees_do_not(
-    nlp: Language, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calibration_and_drift_need_scipy_and_guarantees_do_not(nlp, monkeypatch):
     """Where exported pipelines run, it need not be installed."""
     fit_guarantees(nlp, "crf_ner", drawn(nlp, 20, 41), Targets(recall=0.5))
     monkeypatch.setitem(sys.modules, "scipy", None)
@@ -647,7 +618,7 @@ def test_calibration_and_drift_need_scipy_and_guarantees_do_not(
             fails()
 
 
-def test_guarantee_spans_key_of_another_component_raises(nlp: Language) -> None:
+def test_guarantee_spans_key_of_another_component_raises(nlp):
     nlp.add_pipe("span_ruler", config={"spans_key": "sc"})
     with pytest.raises(InputError, match="expected a key of its own, got 'sc', which 'span_ruler'"):
         fit_guarantees(nlp, "crf_ner", drawn(nlp, 40, 11), Targets(recall=0.9))
@@ -656,7 +627,7 @@ def test_guarantee_spans_key_of_another_component_raises(nlp: Language) -> None:
     fit_guarantees(nlp, "crf_ner", drawn(nlp, 40, 11), Targets(recall=0.9))
 
 
-def test_guarantees_ignore_order_of_sentencizer_characters(nlp: Language) -> None:
+def test_guarantees_ignore_order_of_sentencizer_characters(nlp):
     """Its characters are a set: their order is another one in each process."""
 
     class Reversed(set[str]):
@@ -675,7 +646,7 @@ def test_guarantees_ignore_order_of_sentencizer_characters(nlp: Language) -> Non
         setattr(sentencizer, name, before)
 
 
-def test_guarantees_hold_after_new_vocabulary_words(nlp: Language, tmp_path: Path) -> None:
+def test_guarantees_hold_after_new_vocabulary_words(nlp, tmp_path):
     """The vocab grows with each new word, and a component can store it."""
     ruler = nlp.add_pipe("attribute_ruler", before="crf_ner")
     ruler.add([[{"TEXT": "Anna"}]], {"LEMMA": "anna"})
@@ -691,7 +662,7 @@ def test_guarantees_hold_after_new_vocabulary_words(nlp: Language, tmp_path: Pat
         guarantees(nlp)
 
 
-def test_guarantee_recall_holds_for_probabilities_rounded_to_1(nlp: Language) -> None:
+def test_guarantee_recall_holds_for_probabilities_rounded_to_1(nlp):
     ner = nlp.get_pipe("crf_ner")
     ner.platt_slope, ner.temperature = 3.5, 0.2
     examples = drawn(nlp, 100, 21)
@@ -705,7 +676,7 @@ def test_guarantee_recall_holds_for_probabilities_rounded_to_1(nlp: Language) ->
     assert np.mean(shares) >= 0.3 and row["cost"] > 0
 
 
-def test_guarantee_threshold_not_representable_raises(nlp: Language) -> None:
+def test_guarantee_threshold_not_representable_raises(nlp):
     ner = nlp.get_pipe("crf_ner")
     ner.platt_slope, ner.platt_intercept, ner.temperature = 3.0, -3.0, 0.5
     with pytest.raises(InputError, match="The model does not know these documents well enough"):
@@ -713,9 +684,7 @@ def test_guarantee_threshold_not_representable_raises(nlp: Language) -> None:
 
 
 @pytest.mark.parametrize("asked", [{"recall": 0.8}, {"precision": 0.2}, {}])
-def test_evaluate_candidates_replaced_by_other_component_warns(
-    nlp: Language, asked: dict[str, float]
-) -> None:
+def test_evaluate_candidates_replaced_by_other_component_warns(nlp, asked):
     nlp.get_pipe("crf_ner").spans_key = "sc"
     if asked:
         fit_guarantees(nlp, "crf_ner", drawn(nlp, 60, 23), Targets(**asked))
@@ -729,7 +698,7 @@ def test_evaluate_candidates_replaced_by_other_component_warns(
         assert evaluate(examples, nlp=nlp, resamples=2)["coverage"] is None
 
 
-def test_guarantees_changed_setting_of_earlier_recognizer_raises(nlp: Language) -> None:
+def test_guarantees_changed_setting_of_earlier_recognizer_raises(nlp):
     other = small(8, "second")
     other.initialize(lambda: drawn(other, 10, 25))
     nlp.add_pipe("second", source=trained_elsewhere(other))
@@ -748,9 +717,7 @@ def test_guarantees_changed_setting_of_earlier_recognizer_raises(nlp: Language) 
     assert guarantees(nlp, "second")
 
 
-def test_a_failed_guarantee_or_calibration_changes_nothing_and_a_calibration_drops_it(
-    model: Path,
-) -> None:
+def test_a_failed_guarantee_or_calibration_changes_nothing_and_a_calibration_drops_it(model):
     nlp = spacy.load(model, config={"components.crf_ner.threshold": 0.25})
     pipe = recognizer(nlp)
     fit_guarantees(nlp, "crf_ner", drawn(nlp, 50, 10), Targets(recall=0.9))
@@ -778,7 +745,7 @@ def test_a_failed_guarantee_or_calibration_changes_nothing_and_a_calibration_dro
 
 
 @pytest.mark.parametrize("by_label", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_evaluate_coverage_matches_direct_calculation(nlp: Language, by_label: bool) -> None:
+def test_evaluate_coverage_matches_direct_calculation(nlp, by_label):
     asked = Targets(recall=0.9, precision=0.5, set_coverage=0.7, by_label=by_label)
     fit_guarantees(nlp, "crf_ner", drawn(nlp, 150, 12), asked)
     examples = predicted(nlp, drawn(nlp, 60, 13))
@@ -834,7 +801,7 @@ def test_evaluate_coverage_matches_direct_calculation(nlp: Language, by_label: b
     assert found["curve"][-1]["coverage"] == pytest.approx(np.mean(recalls))
 
 
-def test_evaluate_invalid_guarantee_warns_and_is_left_out(nlp: Language) -> None:
+def test_evaluate_invalid_guarantee_warns_and_is_left_out(nlp):
     fit_guarantees(nlp, "crf_ner", drawn(nlp, 50, 15), Targets(recall=0.9))
     nlp.get_pipe("crf_ner").candidate_threshold = 0.5
     examples = predicted(nlp, drawn(nlp, 20, 16))
@@ -846,7 +813,7 @@ def test_evaluate_invalid_guarantee_warns_and_is_left_out(nlp: Language) -> None
         assert evaluate(examples, nlp=nlp, resamples=2)["coverage"] is None
 
 
-def test_evaluate_guaranteed_precision_excludes_preset_entities(nlp: Language) -> None:
+def test_evaluate_guaranteed_precision_excludes_preset_entities(nlp):
     """As the guarantee of a precision does: preset entities have no confidence."""
     nlp = ruled(nlp, "ORG", "it")  # always wrong
     prepared = _prepared(nlp, drawn(nlp, 150, 28))
@@ -866,7 +833,7 @@ def test_evaluate_guaranteed_precision_excludes_preset_entities(nlp: Language) -
 
 
 @pytest.mark.slow
-def test_guarantee_precision_counts_entities_of_one_recognizer() -> None:
+def test_guarantee_precision_counts_entities_of_one_recognizer():
     """Those of an earlier one, which is always right here, have a confidence too."""
     nlp = spacy.blank("en")
     for name, word, other in (("first", "Acme", "Anna"), ("second", "Anna", "Acme")):
@@ -887,7 +854,7 @@ def test_guarantee_precision_counts_entities_of_one_recognizer() -> None:
     assert found["precision"]["found"] is None
 
 
-def test_evaluate_labeling_with_extra_entities_is_wrong(nlp: Language) -> None:
+def test_evaluate_labeling_with_extra_entities_is_wrong(nlp):
     fit_guarantees(nlp, "crf_ner", drawn(nlp, 20, 36), Targets(set_coverage=0.5))
     anna, bonn = (0, 4, "PER"), (9, 13, "LOC")
     examples = predicted(
@@ -902,7 +869,7 @@ def test_evaluate_labeling_with_extra_entities_is_wrong(nlp: Language) -> None:
         assert found["found"] == expected
 
 
-def test_evaluate_coverage_curve_rounds_float32_scores(nlp: Language) -> None:
+def test_evaluate_coverage_curve_rounds_float32_scores(nlp):
     nlp.get_pipe("crf_ner").spans_key, nlp.get_pipe("crf_ner").candidate_threshold = "sc", 0.8
     examples = make_examples(nlp, [("Anna came", [(0, 4, "PER")])] * 2)
     assert float(np.float32(0.9)) < 0.9
@@ -917,7 +884,7 @@ def test_evaluate_coverage_curve_rounds_float32_scores(nlp: Language) -> None:
     ]
 
 
-def test_docs_that_failed_count_as_docs_without_entities() -> None:
+def test_docs_that_failed_count_as_docs_without_entities():
     """Components before the recognizer have not processed them."""
     nlp = listening("tok2vec")
     train(nlp, drawn(nlp, 40, 0), steps=30)

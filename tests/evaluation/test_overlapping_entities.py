@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from itertools import combinations, product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,27 +10,24 @@ import pytest
 import spacy
 from spacy.language import Language
 from spacy.pipeline.spancat import spancat_score
-from spacy.tokens import Doc, Span, SpanGroup
+from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from helpers import Span as Offsets
 from overlapping import TEXT, make_overlapping
-from pipelines import make_examples, small, train
+from pipelines import VOCAB, doc_of, make_examples, small, spans_of, train
 from spacy_crf_ner.evaluation import check_gold, compare, evaluate
 from spacy_crf_ner.evaluation.calibration import calibrate, reliability
 from spacy_crf_ner.evaluation.error_analysis import errors
-from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
+from spacy_crf_ner.evaluation.fit_guarantees import Targets, fit_guarantees
 from spacy_crf_ner.evaluation.guarantees import FITTED_SETTINGS
 from spacy_crf_ner.evaluation.matching import Entity, collect_entities, match_entities, overlaps
-from spacy_crf_ner.evaluation.nesting import nesting
-from spacy_crf_ner.evaluation.scores import count_entities, score_strictly
-from spacy_crf_ner.evaluation.targets import Targets
+from spacy_crf_ner.evaluation.scores import count_entities, nesting, score_strictly
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.annotated_labels import mark_annotated_labels
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 
 LABELS = ("A", "B", "C")
-VOCAB = spacy.blank("en").vocab
 WORDS = [
     "the", "king", "of", "France", "met", "University", "of", "Oslo", "president", "in", "Oslo",
 ]  # fmt: skip
@@ -43,25 +39,8 @@ OTHER = [(0, 4, "PER"), (3, 4, "ORG"), (5, 8, "ORG"), (6, 9, "PER"), (7, 8, "LOC
 
 
 @pytest.fixture(scope="module", autouse=True)
-def confidences() -> None:
+def confidences():
     add_confidence_extension()
-
-
-def doc_of(
-    words: Sequence[str], spans: Sequence[Offsets], scores: Sequence[float] | None = None
-) -> Doc:
-    doc = Doc(VOCAB, words=list(words))
-    attrs = {} if scores is None else {"scores": np.array(scores, dtype=np.float32)}
-    group = SpanGroup(doc, name="sc", spans=[Span(doc, *span) for span in spans], attrs=attrs)
-    doc.spans["sc"] = group
-    return doc
-
-
-def flat(words: Sequence[str], spans: Sequence[Offsets], missing: Sequence[int] = ()) -> Doc:
-    doc = Doc(VOCAB, words=list(words))
-    unknown = [doc[i : i + 1] for i in missing]
-    doc.set_ents([Span(doc, *span) for span in spans], missing=unknown, default="outside")
-    return doc
 
 
 def draw_spans(random: np.random.Generator, T: int) -> list[Offsets]:
@@ -75,7 +54,7 @@ def draw_spans(random: np.random.Generator, T: int) -> list[Offsets]:
 
 
 @pytest.fixture(scope="module")
-def drawn() -> list[Example]:
+def drawn():
     """Examples in which about half of the predicted spans are gold ones."""
     random = np.random.default_rng(0)
     examples = []
@@ -84,14 +63,14 @@ def drawn() -> list[Example]:
         gold, other = (draw_spans(random, len(words)) for _ in range(2))
         other = sorted({span for span in (*gold, *other) if random.random() < 0.5})
         scores = random.random(len(other)).tolist()
-        examples.append(Example(doc_of(words, other, scores), doc_of(words, gold)))
+        examples.append(Example(spans_of(words, other, scores), spans_of(words, gold)))
     return examples
 
 
 # Reading and matching
 
 
-def test_strict_scores_equal_those_of_spacys_spancat_scorer(drawn: list[Example]) -> None:
+def test_strict_scores_equal_those_of_spacys_spancat_scorer(drawn):
     docs = collect_entities(drawn, "sc")
     found = score_strictly(count_entities(docs, LABELS), LABELS)["strict"]
     expected = spancat_score(drawn, spans_key="sc")
@@ -107,7 +86,7 @@ def test_strict_scores_equal_those_of_spacys_spancat_scorer(drawn: list[Example]
     assert not any(doc.left_out for doc in docs)
 
 
-def test_overlaps_matches_brute_force_over_all_pairs(drawn: list[Example]) -> None:
+def test_overlaps_matches_brute_force_over_all_pairs(drawn):
     for doc in collect_entities(drawn, "sc"):
         expected = {
             (g, p)
@@ -136,7 +115,7 @@ def best_first(gold: list[Entity], predicted: list[Entity]) -> list[tuple[Any, A
         predicted.remove(p)
 
 
-def test_match_entities_matches_greedy_rule(drawn: list[Example]) -> None:
+def test_match_entities_matches_greedy_rule(drawn):
     equal = 0
     for doc in collect_entities(drawn, "sc"):
         found = match_entities(doc.gold, doc.predicted)
@@ -159,7 +138,7 @@ class Counted(int):
         return int(self) > other
 
 
-def test_overlaps_compares_linearly_in_long_docs() -> None:
+def test_overlaps_compares_linearly_in_long_docs():
     n = 2000
     short = [Entity(10 * i, Counted(10 * i + 5), "A") for i in range(n)]
     both = [Entity(0, Counted(10 * n), "A"), *short]
@@ -168,10 +147,10 @@ def test_overlaps_compares_linearly_in_long_docs() -> None:
 
 
 @pytest.mark.parametrize("scores", [[0.25, 0.75, 0.5], [0.75, 0.25, 0.5]])
-def test_equal_spans_count_once_with_the_highest_score(scores: list[float]) -> None:
+def test_equal_spans_count_once_with_the_highest_score(scores):
     """As in spaCy's scorer."""
     spans = [(0, 2, "A"), (0, 2, "A"), (1, 2, "B")]
-    eg = Example(doc_of(WORDS, spans, scores), doc_of(WORDS, [(0, 2, "A")] * 2))
+    eg = Example(spans_of(WORDS, spans, scores), spans_of(WORDS, [(0, 2, "A")] * 2))
     (doc,) = collect_entities([eg], "sc")
     assert [ent.confidence for ent in doc.predicted] == [0.75, 0.5] and len(doc.gold) == 1
     found = score_strictly(count_entities([doc], LABELS), LABELS)["strict"]["micro"]
@@ -180,36 +159,34 @@ def test_equal_spans_count_once_with_the_highest_score(scores: list[float]) -> N
     assert found["precision"] == expected["spans_sc_p"] == 0.5
 
 
-def test_collect_entities_reads_gold_docs_without_key_as_flat() -> None:
-    gold = flat("abcd", [(0, 1, "A")], missing=[3])
+def test_collect_entities_reads_gold_docs_without_key_as_flat():
+    gold = doc_of("abcd", [(0, 1, "A")], missing=[3])
     found = [(0, 1, "A"), (0, 2, "B"), (2, 4, "A")]
-    (doc,) = collect_entities([Example(doc_of("abcd", found, [0.5] * 3), gold)], "sc")
+    (doc,) = collect_entities([Example(spans_of("abcd", found, [0.5] * 3), gold)], "sc")
     assert doc.gold == [Entity(0, 1, "A")]
     assert [ent.span for ent in doc.predicted] == [(0, 1), (0, 3)]
     assert [ent.span for ent in doc.left_out] == [(4, 7)]  # it has a token without annotation
 
 
 @pytest.mark.parametrize("key", ["sc", None])
-def test_collect_entities_leaves_out_unannotated_labels(
-    key: str | None,
-) -> None:
-    gold = doc_of("abc", [(0, 2, "A")]) if key else flat("abc", [(0, 2, "A")])
+def test_collect_entities_leaves_out_unannotated_labels(key):
+    gold = spans_of("abc", [(0, 2, "A")]) if key else doc_of("abc", [(0, 2, "A")])
     mark_annotated_labels(gold, ["A"])
-    predicted = doc_of("abc", [(0, 1, "B"), (0, 2, "A"), (2, 3, "B")], [0.5] * 3)
+    predicted = spans_of("abc", [(0, 1, "B"), (0, 2, "A"), (2, 3, "B")], [0.5] * 3)
     (doc,) = collect_entities([Example(predicted, gold)], "sc")
     assert [ent.label for ent in doc.predicted] == ["A"]
     assert [ent.label for ent in doc.left_out] == ["B", "B"]
 
 
-def test_preset_entities_have_no_confidence() -> None:
-    predicted = doc_of("abc", [(0, 1, "A"), (0, 2, "B"), (2, 3, "A")], [1.0, 0.5, 1.0])
+def test_preset_entities_have_no_confidence():
+    predicted = spans_of("abc", [(0, 1, "A"), (0, 2, "B"), (2, 3, "A")], [1.0, 0.5, 1.0])
     predicted.set_ents([predicted.spans["sc"][i] for i in (0, 2)])
     predicted.ents[1]._.confidence = 1.0
-    (doc,) = collect_entities([Example(predicted, doc_of("abc", []))], "sc")
+    (doc,) = collect_entities([Example(predicted, spans_of("abc", []))], "sc")
     assert [ent.confidence for ent in doc.predicted] == [None, 0.5, 1.0]
 
 
-def test_collect_entities_keeps_confidence_of_earlier_recognizer() -> None:
+def test_collect_entities_keeps_confidence_of_earlier_recognizer():
     nlp, first = spacy.blank("en"), small(name="first")
     train(first, make_examples(first, [("Anna", [(0, 4, "PER")]), ("it", [])]), steps=20)
     (ent,) = first("Anna").ents
@@ -227,7 +204,7 @@ def test_collect_entities_keeps_confidence_of_earlier_recognizer() -> None:
     assert {e.label: e.confidence for e in doc.predicted}["PER"] == ent._.confidence
 
 
-def test_collect_entities_score_1_is_not_read_as_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collect_entities_score_1_is_not_read_as_preset(monkeypatch):
     nlp = make_overlapping()
     for setting, value in (("confidence", False), ("temperature", 1e-4)):
         monkeypatch.setattr(nlp.get_pipe("crf_ner"), setting, value)
@@ -237,19 +214,19 @@ def test_collect_entities_score_1_is_not_read_as_preset(monkeypatch: pytest.Monk
     assert None not in [ent.confidence for ent in doc.predicted]
 
 
-def test_collect_entities_spans_without_all_scores_have_no_confidence() -> None:
-    predicted = doc_of("abc", [(0, 1, "A"), (0, 2, "B")], [0.5])
-    (doc,) = collect_entities([Example(predicted, doc_of("abc", []))], "sc")
+def test_collect_entities_spans_without_all_scores_have_no_confidence():
+    predicted = spans_of("abc", [(0, 1, "A"), (0, 2, "B")], [0.5])
+    (doc,) = collect_entities([Example(predicted, spans_of("abc", []))], "sc")
     assert [ent.confidence for ent in doc.predicted] == [None, None]
-    missing = Example(Doc(VOCAB, words=["a"]), doc_of("a", [(0, 1, "A")]))
+    missing = Example(Doc(VOCAB, words=["a"]), spans_of("a", [(0, 1, "A")]))
     (doc,) = collect_entities([missing], "sc")
     assert (len(doc.gold), doc.predicted) == (1, [])
 
 
-def test_errors_of_nested_entities_match_manual_list() -> None:
+def test_errors_of_nested_entities_match_manual_list():
     gold = [(0, 4, "PER"), (3, 4, "LOC"), (5, 9, "PER"), (7, 8, "LOC")]
     predicted = [(0, 4, "PER"), (3, 4, "ORG"), (5, 8, "PER"), (10, 11, "LOC")]
-    eg = Example(doc_of(WORDS, predicted, [0.9, 0.6, 0.7, 0.8]), doc_of(WORDS, gold))
+    eg = Example(spans_of(WORDS, predicted, [0.9, 0.6, 0.7, 0.8]), spans_of(WORDS, gold))
     docs = collect_entities([eg], "sc")
     found = errors(docs, [match_entities(doc.gold, doc.predicted) for doc in docs])
     shown = [
@@ -267,12 +244,14 @@ def test_errors_of_nested_entities_match_manual_list() -> None:
 # Nesting
 
 
-def test_nesting_recall_matches_manual_calculation() -> None:
+def test_nesting_recall_matches_manual_calculation():
     # A holds B, which holds another B; B crosses C; A is alone, twice.
     gold = [(0, 4, "A"), (1, 3, "B"), (1, 2, "B"), (5, 7, "B"), (6, 8, "C")]
     gold += [(8, 9, "A"), (9, 10, "A")]
     predicted = [(0, 4, "A"), (1, 2, "B"), (6, 8, "C"), (8, 9, "A"), (4, 5, "A")]
-    docs = collect_entities([Example(doc_of("a" * 10, predicted), doc_of("a" * 10, gold))], "sc")
+    docs = collect_entities(
+        [Example(spans_of("a" * 10, predicted), spans_of("a" * 10, gold))], "sc"
+    )
     found = nesting(docs, LABELS, 1)
 
     def row(flat: Any, overlapping: Any, lost: int) -> dict[str, Any]:
@@ -293,75 +272,43 @@ def test_nesting_recall_matches_manual_calculation() -> None:
     assert nesting([], LABELS, 1)["ceiling"] is None
 
 
-def test_nesting_ceiling_matches_brute_force_over_levels(drawn: list[Example]) -> None:
-    """Brute force: the largest part of the gold spans of a label that fits into the levels."""
-    docs = collect_entities(drawn[:100], "sc")
-    for max_nesting in (1, 2):
-        fits = 0
-        for doc, label in product(docs, LABELS):
-            spans = [ent.span for ent in doc.gold if ent.label == label]
-            # Layers suffice for spans if no character is in more of them.
-            fits += max(
-                bin(chosen).count("1")
-                for chosen in range(2 ** len(spans))
-                if not spans
-                or max(
-                    sum(
-                        chosen >> i & 1 and start <= c < end for i, (start, end) in enumerate(spans)
-                    )
-                    for c in range(len(doc.text))
-                )
-                <= max_nesting
-            )
-        total = sum(len(doc.gold) for doc in docs)
-        found = nesting(docs, LABELS, max_nesting)["ceiling"]
-        # What the greedy levels lose is at least what any must.
-        assert found <= fits / total + 1e-9
-        assert found > 0.9 * fits / total
-
-
 # The pipelines
 
 
-def examples_of(nlp: Language, gold: Sequence[Sequence[Offsets]]) -> list[Example]:
-    examples = []
-    for spans in gold:
-        doc = Doc(nlp.vocab, words=WORDS)
-        doc.spans["sc"] = [Span(doc, *span) for span in spans]
-        examples.append(Example(Doc(nlp.vocab, words=WORDS), doc))
-    return examples
+def examples_of(gold: Sequence[Sequence[Offsets]]) -> list[Example]:
+    return [Example(Doc(VOCAB, words=WORDS), spans_of(WORDS, spans)) for spans in gold]
 
 
 def annotated(nlp: Language, gold: Sequence[Sequence[Offsets]]) -> list[Example]:
-    examples = examples_of(nlp, gold)
+    examples = examples_of(gold)
     for eg in examples:
         eg.predicted = nlp(eg.predicted)
     return examples
 
 
 @pytest.fixture(scope="module")
-def folder(shared: Any) -> Path:
+def folder(shared):
     def make() -> Language:
         nlp = small(overlap=True, max_nesting=1)
-        train(nlp, examples_of(nlp, [GOLD]), steps=60)
+        train(nlp, examples_of([GOLD]), steps=60)
         return nlp
 
     return shared("evaluation-overlapping", make)
 
 
 @pytest.fixture
-def nlp(folder: Path) -> Language:
+def nlp(folder):
     return spacy.load(folder)
 
 
-def test_evaluate_with_nlp_reads_entities_from_doc_spans(nlp: Language) -> None:
+def test_evaluate_with_nlp_reads_entities_from_doc_spans(nlp):
     examples = annotated(nlp, [GOLD, OTHER])
     found = evaluate(examples, nlp=nlp, resamples=2)
     assert found["entities_key"] == "sc"
     assert found["predicted"] == sum(len(eg.predicted.spans["sc"]) for eg in examples) >= 8
     assert found["gold"] == 12
     assert list(found["matching"]) == ["strict"]
-    scores = nlp.evaluate(examples_of(nlp, [GOLD, OTHER]))
+    scores = nlp.evaluate(examples_of([GOLD, OTHER]))
     micro = found["matching"]["strict"]["micro"]
     assert [micro[name] for name in ("precision", "recall", "f1")] == pytest.approx(
         [scores[f"spans_sc_{letter}"] for letter in "prf"]
@@ -377,7 +324,7 @@ def test_evaluate_with_nlp_reads_entities_from_doc_spans(nlp: Language) -> None:
     assert evaluate(examples, resamples=2)["gold"] == 0
 
 
-def test_missed_entities_have_the_posterior_of_their_span(nlp: Language) -> None:
+def test_missed_entities_have_the_posterior_of_their_span(nlp):
     (*_, eg) = examples = annotated(nlp, [GOLD, OTHER])
     found = evaluate(examples, nlp=nlp, resamples=2)["errors"]["list"]
     missed = [error for error in found if error["kind"] == "missed"]
@@ -386,12 +333,12 @@ def test_missed_entities_have_the_posterior_of_their_span(nlp: Language) -> None
         gold = error["gold"]
         doc = Doc(nlp.vocab, words=WORDS)
         span = doc.char_span(gold["start"], gold["end"], gold["label"])
-        (p,) = nlp.get_pipe("crf_ner").span_posteriors(doc, [span])  # type: ignore[attr-defined]
+        (p,) = nlp.get_pipe("crf_ner").span_posteriors(doc, [span])
         assert error["gold_probability"] == pytest.approx(p, rel=1e-4) and p < 0.6
     assert "sc" in eg.predicted.spans
 
 
-def test_compare_uses_doc_spans(nlp: Language) -> None:
+def test_compare_uses_doc_spans(nlp):
     examples, worse = annotated(nlp, [GOLD, OTHER]), annotated(nlp, [GOLD, OTHER])
     for eg in worse:
         eg.predicted.spans["sc"] = []
@@ -401,8 +348,8 @@ def test_compare_uses_doc_spans(nlp: Language) -> None:
     assert -found["micro"]["recall"]["difference"] == recall > 0
 
 
-def test_require_gold_and_evaluate_without_entities_raise(nlp: Language) -> None:
-    examples = examples_of(nlp, [GOLD])
+def test_require_gold_and_evaluate_without_entities_raise(nlp):
+    examples = examples_of([GOLD])
     check_gold(examples, "corpus", "sc")
     with pytest.raises(InputError, match=r"got 1 without.*in doc\.ents or doc\.spans\['other'\]"):
         check_gold(examples, "corpus", "other")
@@ -414,12 +361,12 @@ def test_require_gold_and_evaluate_without_entities_raise(nlp: Language) -> None
         evaluate(examples, nlp=nlp)
 
 
-def test_calibrate_measures_doc_spans(nlp: Language) -> None:
+def test_calibrate_measures_doc_spans(nlp):
     pipe: Any = nlp.get_pipe("crf_ner")
     pipe.confidence = False  # those in doc.ents are not needed
     gold = [GOLD, OTHER] * 4
     before = reliability(collect_entities(annotated(nlp, gold), "sc"))
-    found = calibrate(nlp, examples_of(nlp, gold))
+    found = calibrate(nlp, examples_of(gold))
     assert found["before"]["entities"] == before["entities"] >= 8 * 4
     assert found["before"]["ece"] == pytest.approx(before["ece"])
     after = reliability(collect_entities(annotated(nlp, gold), "sc"))
@@ -428,10 +375,10 @@ def test_calibrate_measures_doc_spans(nlp: Language) -> None:
     assert found["after"]["brier"] < found["before"]["brier"]
 
 
-def test_calibrate_f_beta_gives_best_threshold_for_spans(nlp: Language) -> None:
+def test_calibrate_f_beta_gives_best_threshold_for_spans(nlp):
     pipe: Any = nlp.get_pipe("crf_ner")
     gold = [GOLD, OTHER] * 4
-    found = calibrate(nlp, examples_of(nlp, gold), f_beta=2)
+    found = calibrate(nlp, examples_of(gold), f_beta=2)
     assert (pipe.decode, pipe.f_score_threshold) == ("max_expected_f", found["f_score_threshold"])
     each = spancat_score(annotated(nlp, gold), spans_key="sc")
     p, r = each["spans_sc_p"], each["spans_sc_r"]
@@ -454,7 +401,7 @@ def test_calibrate_f_beta_gives_best_threshold_for_spans(nlp: Language) -> None:
 
 
 @pytest.mark.parametrize("kind", ["recall", "precision", "set_coverage"])
-def test_guarantee_overlapping_raises_before_fitting(nlp: Language, kind: str) -> None:
+def test_guarantee_overlapping_raises_before_fitting(nlp, kind):
     pipe: Any = nlp.get_pipe("crf_ner")
     before = {name: getattr(pipe, name) for name in FITTED_SETTINGS}
     says = r"\[crf_ner\] Nothing can be promised of entities that overlap"

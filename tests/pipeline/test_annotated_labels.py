@@ -26,9 +26,8 @@ from spacy_crf_ner.crf import constrain, negative_log_likelihood, nll_with_gradi
 from spacy_crf_ner.data import SYLLABLES, ConversionLog, ConvertOptions, convert
 from spacy_crf_ner.data.jsonl import write_jsonl
 from spacy_crf_ner.data.sentences import group_sentences
-from spacy_crf_ner.evaluation.fit_guarantees import fit_guarantees
+from spacy_crf_ner.evaluation.fit_guarantees import Targets, fit_guarantees
 from spacy_crf_ner.evaluation.matching import collect_entities
-from spacy_crf_ner.evaluation.targets import Targets
 from spacy_crf_ner.input_error import CorpusError, InputError
 from spacy_crf_ner.pipeline import calibration as module
 from spacy_crf_ner.pipeline.annotated_labels import (

@@ -4,30 +4,18 @@ import json
 import re
 
 import pytest
-import spacy
-from spacy.tokens import Doc, Span
-from spacy.training import Example
 
-from html_pages import Page, browser, driven, visit
+from html_pages import Page
+from pipelines import example_of
 from spacy_crf_ner.evaluation import compare, evaluate
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 from spacy_crf_ner.report import documents
 from spacy_crf_ner.report.documents import documents_page
 
 
-@pytest.fixture
-def vocab():
+@pytest.fixture(scope="module", autouse=True)
+def confidences():
     add_confidence_extension()
-    return spacy.blank("en").vocab
-
-
-def example(vocab, words, gold, predicted):
-    docs = []
-    for ents in (predicted, gold):
-        doc = Doc(vocab, words=words)
-        doc.set_ents([Span(doc, *ent) for ent in ents], default="outside")
-        docs.append(doc)
-    return Example(*docs)
 
 
 def page_of(*examples):
@@ -43,9 +31,9 @@ def sides_of(article):
     return [side.partition("\n")[0] for side in article["sides"]]
 
 
-def test_page_shows_gold_beside_predicted(vocab):
-    same = example(vocab, ["Hanoi", "sleeps"], [(0, 1, "GPE")], [(0, 1, "GPE")])
-    other = example(vocab, ["Tim", "Cook"], [(0, 2, "PERSON")], [(0, 1, "PERSON")])
+def test_page_shows_gold_beside_predicted():
+    same = example_of(["Hanoi", "sleeps"], [(0, 1, "GPE")], [(0, 1, "GPE")])
+    other = example_of(["Tim", "Cook"], [(0, 2, "PERSON")], [(0, 1, "PERSON")])
     page = Page(page_of(same, other))
     assert [each.get("class") for each in page.all("article")] == [None, "differs"]
     assert kinds_of(page) == ["without errors", "with errors"]
@@ -58,11 +46,11 @@ def test_page_shows_gold_beside_predicted(vocab):
     assert page.text.index("document 0") < page.text.index("document 1 · with errors")
 
 
-def test_page_of_two_pipelines_shows_both(vocab):
+def test_page_of_two_pipelines_shows_both():
     gold = [(0, 1, "GPE")]
     cases = [([], gold), (gold, []), ([], []), (gold, gold)]
     old, new = (
-        [example(vocab, ["Hanoi", "sleeps"], gold, case[i]) for case in cases] for i in range(2)
+        [example_of(["Hanoi", "sleeps"], gold, case[i]) for case in cases] for i in range(2)
     )
     figures = [evaluate(each, resamples=2) for each in (old, new)]
     figures = compare(figures[0], old, figures[1], new, resamples=2)
@@ -76,9 +64,9 @@ def test_page_of_two_pipelines_shows_both(vocab):
     ]  # fmt: skip
 
 
-def test_page_uses_one_color_per_label(vocab):
+def test_page_uses_one_color_per_label():
     words = ["Tim", "saw", "Oslo"]
-    eg = example(vocab, words, [(0, 1, "PERSON"), (2, 3, "GPE")], [(2, 3, "GPE"), (0, 1, "ORG")])
+    eg = example_of(words, [(0, 1, "PERSON"), (2, 3, "GPE")], [(2, 3, "GPE"), (0, 1, "ORG")])
     html = page_of(eg)
     found = re.findall(r'<mark style="background:(#\w{6})">\w+<span>(\w+)</span>', html)
     found += re.findall(r'<mark style="background:(#\w{6})">(\w+)</mark>', html)  # the legend
@@ -87,9 +75,9 @@ def test_page_uses_one_color_per_label(vocab):
     assert len({*map(frozenset, colors.values())}) == 3 and max(map(len, colors.values())) == 1
 
 
-def test_predicted_entities_show_their_confidence_as_number_and_color(vocab):
+def test_predicted_entities_show_their_confidence_as_number_and_color():
     ents = [(i, i + 1, "A") for i in range(4)]
-    eg = example(vocab, list("abcd"), ents[:1], ents)
+    eg = example_of(list("abcd"), ents[:1], ents)
     for ent, confidence in zip(eg.predicted.ents, (0.8125, 0.3, 1.0, None), strict=True):
         ent._.confidence = confidence
     html = page_of(eg)
@@ -101,10 +89,10 @@ def test_predicted_entities_show_their_confidence_as_number_and_color(vocab):
     assert "Confidence:" not in page_of(eg)
 
 
-def test_page_escapes_text_and_labels(vocab):
+def test_page_escapes_text_and_labels():
     evil = "<script>alert(1)</script>"
     label = "<b>'L\"</b>"
-    eg = example(vocab, [evil, "&amp;", "{x}"], [(0, 1, label)], [])
+    eg = example_of([evil, "&amp;", "{x}"], [(0, 1, label)], [])
     figures = evaluate([eg], model="<i>title</i>", data="d", resamples=2)
     page = Page(documents_page(figures, [eg]))
     assert not {"b", "i"} & set(page.tags) and page.tags.count("script") == 1
@@ -114,16 +102,16 @@ def test_page_escapes_text_and_labels(vocab):
     assert json.loads(article["data-labels"]) == [label] and evil in article["data-text"]
 
 
-def test_page_loads_nothing(vocab):
-    page = Page(page_of(example(vocab, ["a"], [], [])))
+def test_page_loads_nothing():
+    page = Page(page_of(example_of(["a"], [], [])))
     (policy,) = (each["content"] for each in page.all("meta") if "http-equiv" in each)
     assert policy.startswith("default-src 'none'; ")
     assert [each["href"] for each in page.all("a")] == ["report.html"]
 
 
-def test_prediction_without_gold_is_no_difference(vocab):
+def test_prediction_without_gold_is_no_difference():
     ents = [(0, 1, "GPE"), (2, 3, "GPE")]
-    eg = example(vocab, ["Hanoi", "and", "Oslo"], ents[1:], ents)
+    eg = example_of(["Hanoi", "and", "Oslo"], ents[1:], ents)
     eg.reference.set_ents(eg.reference.ents, missing=[eg.reference[0:1]], default="outside")
     page = Page(page_of(eg))
     assert kinds_of(page) == ["without errors"]
@@ -131,14 +119,14 @@ def test_prediction_without_gold_is_no_difference(vocab):
     assert "HanoiGPE and OsloGPE" in page.text  # at its position
 
 
-def test_page_keeps_whitespace_of_text(vocab):
-    eg = example(vocab, ["\n", "Hanoi", " "], [(1, 2, "GPE")], [])
+def test_page_keeps_whitespace_of_text():
+    eg = example_of(["\n", "Hanoi", " "], [(1, 2, "GPE")], [])
     assert Page(page_of(eg)).text.count("\n Hanoi") == 2
 
 
-def test_page_of_many_documents_has_those_with_errors_first(vocab, monkeypatch):
+def test_page_of_many_documents_has_those_with_errors_first(monkeypatch):
     ent = [(0, 1, "A")]
-    examples = [example(vocab, [f"w{i}"], ent, [] if i in (2, 4) else ent) for i in range(6)]
+    examples = [example_of([f"w{i}"], ent, [] if i in (2, 4) else ent) for i in range(6)]
     monkeypatch.setattr(documents, "MAX_CHARACTERS", 4 * (documents.MARKUP + len("w0 ")))
     page = Page(page_of(*examples))
     assert re.findall(r"document (\d)", page.text) == ["2", "4", "0", "1"]
@@ -147,40 +135,9 @@ def test_page_of_many_documents_has_those_with_errors_first(vocab, monkeypatch):
     assert re.findall(r"document (\d)", Page(page_of(*examples)).text) == ["2"]
 
 
-FILTERING = """
-const report = [];
-const note = () => report.push(articles.map((each) => !each.hidden));
-const choose = (field, value, event) => {
-  field.value = value;
-  field.dispatchEvent(new Event(event));
-  note();
-};
-note();
-choose(kind, "with errors", "change");
-choose(kind, "all", "change");
-choose(label, "A&B", "change");
-choose(label, "all", "change");
-choose(search, "TIM c", "input");
-document.body.textContent = JSON.stringify(report);
-"""
-
-
-@browser
-def test_documents_are_filtered_by_kind_label_and_text(vocab, tmp_path):
-    examples = [
-        example(vocab, ["Tim", "Cook", "slept"], [(0, 2, "PER")], [(0, 2, "PER")]),
-        example(vocab, ["Tim", "Cook"], [(0, 1, "PER")], [(0, 1, "A&B")]),
-        example(vocab, ["Hanoi"], [], []),
-    ]
-    path = tmp_path / "page.html"
-    path.write_text(driven(page_of(*examples), FILTERING), encoding="utf-8")
-    dom, console = visit(path, tmp_path / "profile")
-    assert console == []
-    assert json.loads(Page(dom).text.strip().rpartition("\n")[2]) == [
-        [True, True, True],
-        [False, True, False],
-        [True, True, True],
-        [False, True, False],
-        [True, True, True],
-        [True, True, False],
-    ]
+def test_page_has_the_filters_of_its_script():
+    page = Page(page_of(example_of(["Tim", "Cook"], [(0, 1, "PER")], [(0, 1, "A&B")])))
+    assert [each["id"] for each in page.all("select")] == ["kind", "label"]
+    values = [each["value"] for each in page.all("option") if "value" in each]
+    assert values == ["with errors", "without errors", "A&B", "PER"]
+    assert "search" in [each["id"] for each in page.all("input")]

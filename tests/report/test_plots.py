@@ -95,7 +95,7 @@ class Drawn:
         return np.stack([x(pixels[:, 0]), y(pixels[:, 1])], axis=1)
 
 
-def test_charts_are_to_the_scale_of_their_ticks() -> None:
+def test_charts_are_to_the_scale_of_their_ticks():
     reliability = Drawn(reliability_diagram(RELIABILITY))
     (diagonal,) = reliability.curves("help")
     scale, shift = np.polyfit([0, 1], diagonal, 1)
@@ -126,7 +126,7 @@ def test_charts_are_to_the_scale_of_their_ticks() -> None:
     assert Drawn(coverage_curve(CURVE, {})).curves("help") == []
 
 
-def test_bars_start_at_bin_edges_and_have_the_heights_of_the_counts() -> None:
+def test_bars_start_at_bin_edges_and_have_the_heights_of_the_counts():
     drawn = Drawn(reliability_diagram(RELIABILITY))
     (left, _), (right, _) = drawn.curves("help")[0]  # of the diagonal, from 0 to 1
     bars = [{key: float(each.get(key) or 0) for key in ("x", "width", "y", "height")}
@@ -141,7 +141,7 @@ def test_bars_start_at_bin_edges_and_have_the_heights_of_the_counts() -> None:
     assert {bar["y"] + bar["height"] for bar in bars} == {float(plots.BOTTOM)}
 
 
-def test_points_are_named_by_threshold() -> None:
+def test_points_are_named_by_threshold():
     drawn = Drawn(precision_recall_curve(THRESHOLDS))
     notes = [each for each in drawn.svg.iter("text") if "note" in each.get("class", "")]
     assert [each.text for each in notes] == ["0", "0.5", "0.8", "0.9"]
@@ -155,7 +155,7 @@ def test_points_are_named_by_threshold() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=6))
 @example([(0.6, 0.7), (0.6, 0.7)])
-def test_names_of_points_do_not_overlap(points: list[tuple[float, float]]) -> None:
+def test_names_of_points_do_not_overlap(points):
     rows = [
         {"threshold": at, "precision": p, "recall": r}
         for at, (p, r) in zip(plots.THRESHOLDS, points)
@@ -170,21 +170,21 @@ def test_names_of_points_do_not_overlap(points: list[tuple[float, float]]) -> No
         assert is_apart or abs(ay - by) >= 12
 
 
-def test_axes_of_shares_begin_where_the_data_are() -> None:
+def test_axes_of_shares_begin_where_the_data_are():
     rows = [{"threshold": 0.1 * i, "precision": 0.96 + 0.01 * i, "recall": 0.8} for i in range(5)]
     (panel,) = precision_recall_curve(rows).panels
     assert 95 < panel.y.low < 96 and 100 < panel.y.high < 101
     assert panel.y.ticks == [96, 97, 98, 99, 100]
 
 
-def test_score_is_left_out_beside_other_scores() -> None:
+def test_score_is_left_out_beside_other_scores():
     rows = [{"step": i, "losses": {}, "scores": {"ents_f": 50.0, "score": 50.0}} for i in (0, 9)]
     for scores, expected in ((rows[0]["scores"], ["ents_f"]), ({"score": 50.0}, ["score"])):
         chart = training_curves([{**row, "scores": scores} for row in rows], "scores")
         assert chart is not None and [*chart.legend] == expected
 
 
-def test_axes_and_text_alternatives_name_what_is_plotted() -> None:
+def test_axes_and_text_alternatives_name_what_is_plotted():
     for chart, names, about in (
         (
             reliability_diagram(RELIABILITY),
@@ -209,7 +209,7 @@ def test_axes_and_text_alternatives_name_what_is_plotted() -> None:
         assert about in drawn.svg.get("aria-label", "") and drawn.svg.get("role") == "img"
 
 
-def test_training_curves_have_distinct_styles_that_the_legend_names() -> None:
+def test_training_curves_have_distinct_styles_that_the_legend_names():
     names = [f"loss {i}" for i in range(7, -1, -1)]
     rows = [{"step": i, "losses": dict.fromkeys(names, 1.0)} for i in range(2)]
     chart = training_curves(rows, "losses")
@@ -222,7 +222,7 @@ def test_training_curves_have_distinct_styles_that_the_legend_names() -> None:
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
-def test_ticks_are_four_to_twelve_round_numbers_within_the_axis(low: float, width: float) -> None:
+def test_ticks_are_four_to_twelve_round_numbers_within_the_axis(low, width):
     ticks = plots._round_numbers(low, low + width)
     steps = {round(b - a, 9) for a, b in pairwise(ticks)}
     assert 4 <= len(ticks) <= 12 and min(ticks) >= low - 1e-9 and max(ticks) <= low + width + 1e-9
@@ -230,14 +230,14 @@ def test_ticks_are_four_to_twelve_round_numbers_within_the_axis(low: float, widt
     assert digits in ({"1"}, {"2"}, {"5"})
 
 
-def test_ticks_of_tiny_numbers_are_round_too() -> None:
+def test_ticks_of_tiny_numbers_are_round_too():
     assert plots._round_numbers(0.0, 4.5e-13) == [0.0, 1e-13, 2e-13, 3e-13, 4e-13]
 
 
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=3))
 @example([1e-13, 6e-13])
 @example([10**18, 10**18 + 1])
-def test_curves_of_any_numbers_stay_between_the_axes(values: list[float]) -> None:
+def test_curves_of_any_numbers_stay_between_the_axes(values):
     chart = training_curves(
         [{"step": i, "losses": {"a": x}} for i, x in enumerate(values)], "losses"
     )
@@ -250,7 +250,7 @@ def test_curves_of_any_numbers_stay_between_the_axes(values: list[float]) -> Non
     assert all(plots.TOP <= panel.y.at(tick) <= plots.BOTTOM for tick in panel.y.ticks)
 
 
-def test_charts_without_data_can_be_drawn() -> None:
+def test_charts_without_data_can_be_drawn():
     nothing = {"count": 0, "confidence": None, "correct": None, "interval": None}
     same = [{"threshold": 0.5, "coverage": 1.0, "per_entity": 0.0}] * 2
     logged = [{"step": 0, "losses": {"ner": None}, "scores": {}}]
@@ -263,7 +263,7 @@ def test_charts_without_data_can_be_drawn() -> None:
         assert not any("nan" in str(each.attrib) for each in Drawn(chart).svg.iter())
 
 
-def test_labels_are_text_and_charts_have_no_reference_and_no_color_of_their_own() -> None:
+def test_labels_are_text_and_charts_have_no_reference_and_no_color_of_their_own():
     labels = ["$x^2$", "<b>bold</b>", "&amp;", "\"'", "{x}", "{{ 1 }}", "人名", "\N{GRINNING FACE}"]
     chart = training_curves([{"step": 1, "losses": dict.fromkeys(labels, 1.0)}], "losses")
     drawn = Drawn(chart)
@@ -279,7 +279,7 @@ def test_labels_are_text_and_charts_have_no_reference_and_no_color_of_their_own(
 # The map of transitions
 
 
-def test_transition_map_has_scores_colors_and_crosses() -> None:
+def test_transition_map_has_scores_colors_and_crosses():
     table = transition_map(TRANSITIONS)
     assert [cell.text for cell in table.header] == ["", *TRANSITIONS["tags"], "end"]
     assert [row[0].text for row in table.rows] == ["start", *TRANSITIONS["tags"]]
@@ -304,7 +304,7 @@ def test_transition_map_has_scores_colors_and_crosses() -> None:
 
 
 @pytest.mark.parametrize("place", ["start", "end", "scores"])
-def test_largest_score_of_transitions_sets_the_decimals(place: str) -> None:
+def test_largest_score_of_transitions_sets_the_decimals(place):
     row = [None, -12.34, 0.01]
     told = TRANSITIONS | {place: [row] * 3 if place == "scores" else row}
     table = transition_map(told)
@@ -313,7 +313,7 @@ def test_largest_score_of_transitions_sets_the_decimals(place: str) -> None:
 
 
 @pytest.mark.parametrize("C, has_numbers", [(MAX_NUMBERED, True), (MAX_NUMBERED + 1, False)])
-def test_transition_map_of_many_tags_has_no_numbers(C: int, has_numbers: bool) -> None:
+def test_transition_map_of_many_tags_has_no_numbers(C, has_numbers):
     told = {"tags": ["x"] * C, "scores": [[0.5] * C] * C, "start": [0.5] * C, "end": [0.5] * C}
     table = transition_map(told)
     assert {cell.text for row in table.rows[1:] for cell in row[1:]} == {
@@ -322,7 +322,7 @@ def test_transition_map_of_many_tags_has_no_numbers(C: int, has_numbers: bool) -
     assert ("small" in table.kind) != has_numbers
 
 
-def test_transition_map_of_scores_that_are_all_0_has_no_color() -> None:
+def test_transition_map_of_scores_that_are_all_0_has_no_color():
     table = transition_map({"tags": ["O"], "scores": [[0.0]], "start": [0], "end": [-0.0]})
     assert {cell.shade for row in table.rows for cell in row} == {0.0, None}
     assert {cell.text for row in table.rows for cell in row[1:]} == {"0.00", ""}
