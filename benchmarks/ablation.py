@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import spacy
-import srsly
 import typer
 from spacy.language import Language
 from spacy.training import Corpus
@@ -60,14 +59,7 @@ def main(
     found = []
     for seed in common.numbers(seeds):
         for variant in chosen:
-            key = {
-                "variant": variant.name,
-                "settings": srsly.json_dumps(variant.settings, sort_keys=True),
-                "transformer": transformer,
-                "device": common.device_name(gpu_id),
-                "steps": steps,
-                "seed": seed,
-            }
+            key = variant.key(transformer, steps, seed, gpu_id)
             row = rows.known(key)
             if row is None:
                 model = trained(comparison, variant, corpus, Budget(transformer, steps, None, seed))

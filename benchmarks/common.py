@@ -323,6 +323,17 @@ class Variant(NamedTuple):
     config: Path
     settings: Row
 
+    def key(self, transformer: str, steps: int, seed: int, gpu_id: int) -> Row:
+        """Return the key of a run in `Rows`."""
+        return {
+            "variant": self.name,
+            "settings": srsly.json_dumps(self.settings, sort_keys=True),
+            "transformer": transformer,
+            "device": device_name(gpu_id),
+            "steps": steps,
+            "seed": seed,
+        }
+
 
 def read_variants(path: Path, names: Sequence[str] = ()) -> list[Variant]:
     """Read the variants of a YAML file, whose paths of configs are relative to it.

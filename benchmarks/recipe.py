@@ -6,7 +6,6 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Annotated
 
-import srsly
 import typer
 from spacy.training.initialize import init_nlp
 from spacy.training.loop import train
@@ -48,17 +47,9 @@ def main(
         corpus = common.converted(folder / name, out)
         for variant in chosen:
             for seed in common.numbers(seeds):
-                key = {
-                    "variant": variant.name,
-                    "config": variant.config.stem,
-                    "settings": srsly.json_dumps(variant.settings, sort_keys=True),
-                    "corpus": name,
-                    "transformer": transformer,
-                    "device": common.device_name(gpu_id),
-                    "steps": steps,
-                    "evaluate_every": evaluate_every,
-                    "seed": seed,
-                }
+                key = variant.key(transformer, steps, seed, gpu_id)
+                key |= {"config": variant.config.stem, "corpus": name}
+                key |= {"evaluate_every": evaluate_every}
                 row = rows.known(key)
                 if row is None:
                     settings = {
