@@ -1,4 +1,4 @@
-"""What the host computes beside a GPU: docs/gpus.md, "The CRF on the CPU"."""
+"""What the host computes beside a GPU: docs/benchmarks.md, "GPUs"."""
 
 import random
 import shutil
