@@ -338,7 +338,6 @@ def test_combine_invalid_arguments_raise(tmp_path: Path, nlp: Language) -> None:
         ([a, a], new, None, "two or more different inputs"),
         ([a, tmp_path / "x" / ".." / "a.spacy"], new, None, "two or more different inputs"),
         ([a, b], b, None, "b.spacy exists already"),
-        ([a, b], tmp_path / "new.jsonl", None, "new.jsonl is no .spacy file"),
         ([a, b], new, 0, "min_agree: expected 1 to 2, all sources, got 0"),
         ([a, b], new, 3, "min_agree: expected 1 to 2, all sources, got 3"),
     ):
