@@ -10,8 +10,8 @@ from spacy.tokens import Doc
 from ..input_error import InputError
 from ..pipeline.annotated_labels import annotated_labels
 from ..pipeline.gold import gold_entities
+from ..pipeline.platt_scaling import FEW
 from ..pipeline.preset import IOB_INSIDE, IOB_OUTSIDE
-from ..pipeline.temperature_scaling import FEW
 from ..pipeline.training_steps import MOST_EPOCHS, count_batches, training_steps
 from ..tags import SCHEMES
 from . import corpus_rules

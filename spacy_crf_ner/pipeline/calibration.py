@@ -6,9 +6,9 @@ threshold of "max_expected_f" to docs without gold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,22 +17,29 @@ from spacy.tokens import Doc
 from spacy.training import Example, validate_examples
 
 from .. import crf
+from ..extras import required
 from ..input_error import InputError
 from ..tags import TAG_MISSING
-from .decoding import label_thresholds
+from .annotation import label_thresholds
 from .encoding import Encoding, forbid_labels
 from .gold import count_entities, where_gold_is
 from .interval_scheduling import Candidate, best_threshold
 from .network import BATCH_SIZE
-from .platt_scaling import UNCHANGED, PlattScaling, most_probable_scaling
+from .platt_scaling import FEW, UNCHANGED, PlattScaling, most_probable_scaling
 from .settings import CALIBRATION
-from .temperature_scaling import Batch, most_probable_temperature
 
 if TYPE_CHECKING:
     from .crf_ner import CRFEntityRecognizer as Component
 
 LOWEST = 0.02  # of the posteriors that Platt scaling is fitted to
 BATCH_TOKENS = 10_000  # of annotations of one doc
+TEMPERATURES = 0.05, 20.0  # the lowest, and the highest
+# Of the normal prior of the temperature's logarithm, around no change. Chosen, as those of Platt
+# scaling, by the likelihood on the test parts of five corpora: see docs/benchmarks.md.
+TEMPERATURE_VARIANCE = 0.03
+
+# Potentials of legal tag sequences, gold tags, and the tags that "O" may stand for.
+Likelihood = tuple[crf.Chain, NDArray[np.int64], NDArray[np.bool_] | None]
 
 
 def forget_calibration(pipe: Component) -> None:
@@ -68,7 +75,7 @@ class Scored(NamedTuple):
     overwrite: bool  # whether preset entities of the docs are ignored
     excluded: Collection[str]  # the labels that the pipeline does not predict
 
-    def likelihood(self) -> Batch:
+    def likelihood(self) -> Likelihood:
         """Return the potentials of legal tag sequences, and the gold and ambiguous tags."""
         chains, _ = self.encoding.split(self.potentials)
         possible = forbid_labels(self.encoding, chains, self.excluded)
@@ -139,6 +146,29 @@ def fit_temperature(
     return pipe.temperature
 
 
+def most_probable_temperature(batches: Sequence[Likelihood], entities: int) -> float:
+    """Find the temperature with the highest posterior probability; its logarithm has the prior."""
+
+    def slope(log_temperature: float) -> float:
+        """Differentiate the negative log posterior by the temperature's logarithm."""
+        temperature = math.exp(log_temperature)
+        slopes = (
+            crf.nll_slope(chain.divided_by(temperature), gold, ambiguous)
+            for chain, gold, ambiguous in batches
+        )
+        return log_temperature / TEMPERATURE_VARIANCE - sum(slopes)
+
+    with required("calibrate"):
+        from scipy.optimize import brentq
+    low, high = (math.log(limit) for limit in TEMPERATURES)
+    low = 0.0 if entities < FEW else low
+    if slope(low) >= 0:
+        return math.exp(low)
+    if slope(high) <= 0:
+        return TEMPERATURES[1]
+    return math.exp(brentq(slope, low, high, xtol=1e-6))
+
+
 def fit_platt_scaling(
     pipe: Component, examples: Iterable[Example], more: Sequence[Scored] = ()
 ) -> PlattScaling:
@@ -176,7 +206,7 @@ def fit_f_score_threshold(pipe: Component, docs: Iterable[Doc], beta: float = 1.
         InputError: If beta is not over 0, if no span of the docs has a probability of at least
             0.01, and for docs that the component cannot read.
     """
-    if not 0 < beta < inf:
+    if not 0 < beta < math.inf:
         raise InputError(f"[{pipe.name}] beta: expected a number over 0, got {beta}.")
     lowest, thresholds = np.full(len(pipe.labels), 0.01), label_thresholds(pipe)
     found: list[list[Candidate]] = []

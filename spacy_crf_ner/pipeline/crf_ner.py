@@ -18,12 +18,13 @@ from ..ml.checksummed import errors_of
 from ..ml.onnx_network import check_trainable
 from ..ml.threads import use_one_thread_after_fork
 from ..tags import TagScheme
-from . import calibration, checks, decoding, listeners, network, queries, settings, stored
-from .annotation import SPANS_KEY, Prediction, add_confidence_extension, annotate
+from . import calibration, checks, listeners, network, queries, settings, stored
+from .annotation import SPANS_KEY, Prediction, add_confidence_extension, annotate, decode
 from .distill_targets import distill_targets
-from .encoding import Encoding, EntityPosterior, make_encoding
+from .encoding import Encoding, make_encoding
 from .gold import collect_labels, learnable_labels
 from .loss import gold_loss, rehearsal_loss
+from .posterior import EntityPosterior
 from .seen_texts import SeenTexts
 from .transformer_config import set_optimizer
 
@@ -342,15 +343,12 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         if not any(len(doc) for doc in docs):
             return [Prediction([], [], []) for _ in docs]
         checks.check_known_labels(self, self.labels)
-        return decoding.decode(self, docs)
+        return decode(self, docs)
 
     def set_annotations(self, docs: Iterable[Doc], scores: Sequence[Prediction]) -> None:
         """Write the result of `predict`; other tokens without annotation become outside."""
-        key = self.entities_key or self.spans_key
-        labels = None if self.entities_key is None else self.labels
-        has_confidence = self.confidence or self.entities_key is not None
         for doc, prediction in zip(docs, scores):
-            annotate(doc, prediction, self.overwrite, has_confidence, key, labels)
+            annotate(self, doc, prediction)
 
     def score(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
         """Score examples; see spaCy's `Pipe.score`. The scorer is given the `entities_key`."""

@@ -40,13 +40,9 @@ from .gold import (
     write_tags,
 )
 from .interval_scheduling import Candidate, best_disjoint, nesting_levels
-from .overlapping_posterior import ANY, OverlappingPosterior
 from .platt_scaling import PlattScaling
-from .posterior import Posterior
+from .posterior import ANY, EntityPosterior, OverlappingPosterior, Posterior
 from .preset import Preset, preset_constraints
-
-# Both have the same methods; `trellis` also takes the label of a chain if there are several.
-EntityPosterior = Posterior | OverlappingPosterior
 
 
 class Encoding:

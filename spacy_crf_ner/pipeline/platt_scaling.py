@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..extras import required
-from .temperature_scaling import FEW
 
+FEW = 200  # with fewer entities, scores are never sharpened
 HIGHEST = 1 - 1e-6  # a posterior of 1.0 is a rounded one
 # Of the normal prior of slope and intercept, around no change.
 VARIANCE = 0.3

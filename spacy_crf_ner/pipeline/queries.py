@@ -18,11 +18,10 @@ from ..tags import SpanOffsets
 from .distill_targets import Teacher
 from .interval_scheduling import Candidate
 from .network import BATCH_SIZE
-from .posterior import Posterior, Trellis
+from .posterior import EntityPosterior, Posterior, Trellis
 
 if TYPE_CHECKING:
     from .crf_ner import CRFEntityRecognizer
-    from .encoding import EntityPosterior
 
 PADDED_TOKENS = 16_384  # the most tokens of a batch, with padding
 

@@ -18,8 +18,8 @@ from ..pipeline.calibration import forget_calibration
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import read_components, recognizer, recognizer_names, run_upstream
 from ..pipeline.network import computed_once
+from ..pipeline.platt_scaling import FEW
 from ..pipeline.settings import FITS
-from ..pipeline.temperature_scaling import FEW
 
 CALLBACK = "spacy-crf-ner.calibrate_on_dev.v1"
 

@@ -369,14 +369,6 @@ def test_copy_of_accelerated_model_predicts_the_same(ready: Ready) -> None:
     np.testing.assert_array_equal(scores(nlp), fast)
 
 
-def test_accelerate_again_predicts_as_if_accelerated_once(ready: Ready) -> None:
-    nlp = accelerate(ready(), "fp32")
-    exact = scores(nlp)
-    rounded = scores(accelerate(ready(), "bf16"))
-    assert (rounded != exact).any()
-    np.testing.assert_array_equal(scores(accelerate(nlp, "bf16")), rounded)
-
-
 def test_accelerate_without_transformer_keeps_config(trained: Language) -> None:
     before = trained.config.to_str()
     assert accelerate(trained, "bf16").config.to_str() == before

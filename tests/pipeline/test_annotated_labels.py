@@ -36,8 +36,8 @@ from spacy_crf_ner.pipeline.annotated_labels import (
     is_complete,
     mark_annotated_labels,
 )
+from spacy_crf_ner.pipeline.calibration import TEMPERATURE_VARIANCE
 from spacy_crf_ner.pipeline.scorer import score_entities
-from spacy_crf_ner.pipeline.temperature_scaling import VARIANCE
 from spacy_crf_ner.training.labeled_corpora import labeled_corpora
 
 # The loss
@@ -275,7 +275,7 @@ def test_fit_temperature_with_annotated_labels_minimizes_loss() -> None:
             labelings = labelings_of[eg.text]
             agree = [p for p, ents in labelings if [e for e in ents if e[2] == "PER"] == gold]
             total -= np.log(sum(agree))
-        return float(total + np.log(temperature) ** 2 / 2 / VARIANCE)
+        return float(total + np.log(temperature) ** 2 / 2 / TEMPERATURE_VARIANCE)
 
     fitted = ner.fit_temperature(examples)
     assert fitted > 1.0

@@ -1,5 +1,7 @@
 """The component: training, prediction, storage, and other components of a pipeline."""
 
+import logging
+import pickle
 import re
 import warnings
 
@@ -8,11 +10,12 @@ import pytest
 import spacy
 import srsly
 from spacy.language import Language
+from spacy.lookups import Lookups
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 from spacy.vocab import Vocab
 
-from pipelines import SENTENCES, TOK2VEC, ents, listening, make_examples, train
+from pipelines import SENTENCES, TOK2VEC, copied, ents, listening, make_examples, train
 from spacy_crf_ner.ml import network
 from spacy_crf_ner.pipeline.gold import gold_tags
 
@@ -179,6 +182,31 @@ def test_add_label_before_initialize_ignores_tag_count_of_config():
     assert nlp.get_pipe("crf_ner").model.get_dim("nO") == 1 + 4 * 12
 
 
+@pytest.mark.slow
+def test_update_with_thousand_labels_lowers_loss():
+    nlp = blank()
+    ner = nlp.get_pipe("crf_ner")
+    for i in range(1000):
+        ner.add_label(str(i))
+    examples = make_examples(nlp, [("One sentence", [(0, 3, "7")])])
+    first, last = (train(nlp, examples, steps, learn_rate=0.02) for steps in (1, 6))
+    assert first["crf_ner"] > last["crf_ner"] > 0
+    assert len(ner.scheme.tags) == 4001
+
+
+def test_missing_lexeme_norm_table_is_logged(caplog):
+    nlp = blank()
+    nlp.vocab.lookups = Lookups()
+    with caplog.at_level(logging.DEBUG):
+        nlp.initialize(lambda: make_examples(nlp))
+        assert "W033" in caplog.text
+    caplog.clear()
+    nlp.vocab.lookups.add_table("lexeme_norm", {"a": "A"})
+    with caplog.at_level(logging.DEBUG):
+        nlp.initialize(lambda: make_examples(nlp))
+        assert "W033" not in caplog.text
+
+
 def test_second_initialize_adds_new_labels():
     nlp = blank()
     nlp.initialize(lambda: make_examples(nlp, SENTENCES[:1]))
@@ -203,6 +231,37 @@ def test_loaded_pipeline_equals_saved_pipeline(trained, how, tmp_path):
     assert_equal_weights(weights(trained), weights(loaded))
     assert [ents(doc) for doc in loaded.pipe(TEXTS)] == [ents(doc) for doc in trained.pipe(TEXTS)]
     assert loaded.get_pipe("crf_ner").labels == trained.get_pipe("crf_ner").labels
+
+
+@pytest.mark.parametrize("what", ["component", "pipeline"])
+def test_component_and_pipeline_can_be_pickled(trained, what):
+    nlp = copied(trained)
+    nlp.get_pipe("crf_ner").threshold = 0.25
+    expected = ents(nlp(TEXTS[0]))
+    if what == "component":
+        copy = pickle.loads(pickle.dumps(nlp.get_pipe("crf_ner")))
+        doc = copy(Doc(copy.vocab).from_bytes(nlp.make_doc(TEXTS[0]).to_bytes()))
+    else:
+        again = pickle.loads(pickle.dumps(nlp))
+        copy, doc = again.get_pipe("crf_ner"), again(TEXTS[0])
+    assert copy.threshold == 0.25
+    assert ents(doc) == expected != []
+
+
+def test_exclude_leaves_parts_out_of_storage(trained, tmp_path):
+    """Labels are stored apart from the weights; settings are those of the config."""
+    ner = trained.get_pipe("crf_ner")
+    config = {"model": {"hidden_width": 32}, "threshold": 0.1}
+    whole, parts = (trained.create_pipe("crf_ner", config=config) for _ in range(2))
+    whole.from_bytes(ner.to_bytes(exclude=["vocab"]))
+    for kept, left_out in (("cfg", "model"), ("model", "cfg")):
+        ner.to_disk(tmp_path / kept, exclude=[left_out])
+        assert not (tmp_path / kept / left_out).exists()
+        parts.from_disk(tmp_path / kept, exclude=[left_out])
+        assert (parts.labels, parts.threshold) == (ner.labels, 0.1)
+    for each in (whole, parts):
+        found = [ents(each(trained.make_doc(text))) for text in TEXTS]
+        assert found == [ents(trained(text)) for text in TEXTS]
 
 
 def test_uninitialized_pipeline_can_be_stored_and_trained_later(tmp_path):
@@ -405,6 +464,17 @@ def test_entity_at_whitespace_raises_with_doc_and_span(start, end):
     for act in (nlp.update, lambda examples: nlp.initialize(lambda: examples)):
         with pytest.raises(ValueError, match=expected):
             act([Example(doc, gold)])
+
+
+def test_label_with_exclamation_mark_raises():
+    """It was spaCy's mark of negative spans."""
+    nlp = blank()
+    nlp.initialize(lambda: make_examples(nlp))
+    examples = make_examples(nlp, [("Who is Shaka Khan?", [(7, 17, "!PERSON")])])
+    expected = r"'Shaka Khan' \(!PERSON, .*expected a label, got '!PERSON'.*incorrect_spans_key"
+    for act in (nlp.update, lambda examples: nlp.initialize(lambda: examples)):
+        with pytest.raises(ValueError, match=expected):
+            act(examples)
 
 
 def test_misaligned_entities_warn_once_and_count_as_missing():

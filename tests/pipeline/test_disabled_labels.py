@@ -20,10 +20,13 @@ from pipelines import SENTENCES, copied, ents, make_examples
 from posteriors import random_potentials, read
 from spacy_crf_ner.crf import Chain
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline.calibration import log_likelihoods, log_likelihoods_of
+from spacy_crf_ner.pipeline.calibration import (
+    TEMPERATURE_VARIANCE,
+    log_likelihoods,
+    log_likelihoods_of,
+)
 from spacy_crf_ner.pipeline.encoding import Encoding, LabelEncoding
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED
-from spacy_crf_ner.pipeline.temperature_scaling import VARIANCE
 
 LABELS = ("PER", "LOC", "ORG")
 OFF = ("LOC",)
@@ -177,7 +180,7 @@ def test_temperature_is_fitted_to_the_other_labels(nlp: Language) -> None:
         eg.reference.set_ents([], missing=disabled, default="unmodified")
     found = []
     for ner.temperature in (best / 1.05, best, best * 1.05):
-        log_prior = -(math.log(ner.temperature) ** 2) / 2 / VARIANCE
+        log_prior = -(math.log(ner.temperature) ** 2) / 2 / TEMPERATURE_VARIANCE
         found.append(sum(log_likelihoods(ner, examples)) + log_prior)
     assert max(found) == found[1]
     ner.disabled_labels = []

@@ -299,23 +299,13 @@ def test_probable_entities_ignores_preset_entities():
     assert probable_entities(doc, target, ner.encoding_of) == [(1, 2, "A")]
 
 
-OTHER = {
-    "scheme": "io",
-    "labels": ("B",),
-    "overlap": True,
-    "max_nesting": 2,
-    "transitions": np.ones((3, 3), "f"),
-    "start": np.ones(3, "f"),
-    "end": np.ones(3, "f"),
-}
-
-
 @pytest.mark.parametrize("name", [field.name for field in fields(Teacher)])
 def test_teacher_equals_is_false_if_any_field_differs(name):
     zeros = [np.zeros(shape, "f") for shape in ((3, 3), 3, 3)]
     teacher = Teacher("bio", ("A",), False, 1, *zeros)
     assert teacher.equals(Teacher("bio", ("A",), False, 1, *(each.copy() for each in zeros)))
-    assert not teacher.equals(replace(teacher, **{name: OTHER[name]}))
+    other = Teacher("io", ("B",), True, 2, *(each + 1 for each in zeros))
+    assert not teacher.equals(replace(teacher, **{name: getattr(other, name)}))
 
 
 @pytest.mark.parametrize(

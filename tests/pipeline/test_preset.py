@@ -637,6 +637,41 @@ def test_overlapping_incorrect_spans_sum_their_losses() -> None:
     assert losses["crf_ner"] == pytest.approx(-np.log(right).sum(), rel=1e-4)
 
 
+@pytest.mark.parametrize("words", [["A"], ["A", "B"], ["A", "B", "C"]])
+def test_incorrect_span_with_label_o_makes_token_an_entity(words: list[str]) -> None:
+    nlp = small(incorrect_spans_key="wrong")
+    ner: Any = nlp.get_pipe("crf_ner")
+    for label in ("PERSON", "ORG"):
+        ner.add_label(label)
+    eg = Example.from_dict(Doc(nlp.vocab, words=words), {"entities": [None] * len(words)})
+    person = (0, min(2, len(words)), "PERSON")
+    eg.reference.spans["wrong"] = [Span(eg.y, 0, 1, "O"), Span(eg.y, *person)]
+    train(nlp, [eg], steps=20, learn_rate=0.02)
+    doc = ner(Doc(nlp.vocab, words=words))
+    assert doc[0].ent_iob_ == "B" and person not in found(doc)
+
+
+@pytest.mark.parametrize("label", ["PERSON", ""])
+def test_gold_entity_in_incorrect_spans_raises(label: str) -> None:
+    nlp, eg = learning_what_is_wrong(label)
+    eg.reference.ents = [Span(eg.reference, 6, 7, "PERSON")]
+    expected = r"'Paris' \(PERSON, .*not a gold entity in doc.spans\['wrong'\]"
+    with pytest.raises(ValueError, match=expected):
+        nlp.update([eg], sgd=nlp.create_optimizer())
+
+
+def test_misaligned_incorrect_span_warns_once_per_corpus() -> None:
+    nlp = small(incorrect_spans_key="wrong")
+    predicted = Doc(nlp.vocab, words=["Ada", "Byron"])
+    reference = Doc(nlp.vocab, words=["Ad", "a", "Byron"], spaces=[False, True, False])
+    reference.set_ents([Span(reference, 2, 3, "PERSON")])
+    reference.spans["wrong"] = [Span(reference, 0, 1, "PERSON"), Span(reference, 0, 2, "PERSON")]
+    expected = r"1 of 2 spans in doc.spans\['wrong'\] do not align.*ignored: entity 'Ad' \(PERSON"
+    with pytest.warns(UserWarning, match=expected) as warned:
+        nlp.initialize(lambda: [Example(predicted, reference)])
+    assert len(warned) == 1
+
+
 # Settings
 
 
