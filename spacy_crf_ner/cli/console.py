@@ -112,13 +112,14 @@ def right(*titles: str) -> list[Column]:
 def print_summary(summary: Mapping[str, Any], text: str, as_json: bool, errors: Path) -> None:
     """Print the summary of a run over a corpus as a text, or as JSON alone.
 
-    If documents failed, it names the file that lists them, and exits with 2.
+    If documents failed, the text names the file that lists them, and it exits with 2.
     """
     import srsly
 
     typer.echo(srsly.json_dumps(summary, indent=2) if as_json else text.format(**summary))
     if summary["errors"]:
-        note(f"Documents that failed: {summary['errors']:,}, see {errors}")
+        if not as_json:
+            typer.echo(f"Failed: {summary['errors']:,}, see {errors}")
         raise typer.Exit(2)
 
 

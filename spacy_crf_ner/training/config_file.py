@@ -44,7 +44,8 @@ def read_config(path: Path) -> Config:
             "spacy-crf-ner init."
         ) from error
     lines = (x if "${" in x else x.replace("$$", "$") for x in text.splitlines(keepends=True))
-    return load_config_from_str("".join(lines), interpolate=False)
+    config: Config = load_config_from_str("".join(lines), interpolate=False)
+    return config
 
 
 def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -111,7 +112,11 @@ def _make_docs(
                 f"{where}: expected a Doc, an Example, or (text, [(start, end, label)]), got "
                 f"{str(each)[:100]}."
             ) from error
-        yield from make_docs(Path(part), nlp, log, lambda _, record=record: [record], one_pass=True)
+        yield from make_docs(Path(part), nlp, log, partial(_one, record), one_pass=True)
+
+
+def _one(record: Record, _: ConversionLog) -> list[Record]:
+    return [record]
 
 
 def check_parts(parts: Parts, settings: CheckSettings, advice: str | None) -> str:

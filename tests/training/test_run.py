@@ -42,6 +42,16 @@ def train(*corpus: Any, steps: int | None = 2, **settings: Any) -> Language:
     return spacy_crf_ner.train(*corpus, steps=steps, **settings)
 
 
+def own_config(folder: Path, **changes: Any) -> Path:
+    """Write the small config without the callback that calibrates, and with other components."""
+    config = load_config(bundled_config("cnn"), overrides=SMALL, interpolate=False)
+    del config["training"]["before_to_disk"]
+    for section, settings in changes.items():
+        config[section] |= settings
+    config.to_disk(folder / "own.cfg")
+    return folder / "own.cfg"
+
+
 @pytest.fixture
 def trained_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Config]:
     """Return the config that a training would have, and the messages before it."""
@@ -127,12 +137,10 @@ def test_docs_without_dev_raise() -> None:
 
 def test_entities_that_overlap_are_read_from_spans(tmp_path: Path) -> None:
     """As the config says; pairs are written there too."""
-    config = load_config(bundled_config("cnn"), overrides=SMALL, interpolate=False)
-    config["components"]["ner"] |= {"overlap": True, "spans_key": "mine"}
-    config["training"]["score_weights"] = {"spans_mine_f": 1.0}
-    config.to_disk(tmp_path / "own.cfg")
+    config = own_config(tmp_path, training={"score_weights": {"spans_mine_f": 1.0}})
+    overlapping = {"components.ner.overlap": True, "components.ner.spans_key": "mine"}
     pairs = [("the mayor of Bonn came", [(0, 17, "PER"), (13, 17, "LOC")])]
-    nlp = train(pairs, DEV, steps=60, config=tmp_path / "own.cfg")
+    nlp = train(pairs, DEV, steps=60, config=config, overrides=overlapping)
     doc = nlp(pairs[0][0])
     found = [(span.start_char, span.end_char, span.label_) for span in doc.spans["mine"]]
     assert found == pairs[0][1]
@@ -334,31 +342,20 @@ def test_mistakes_in_options_raise_one_line(
 
 
 def test_a_component_of_a_missing_package_raises_one_line(corpus: Path, tmp_path: Path) -> None:
-    config = load_config(bundled_config("cnn"), overrides=SMALL, interpolate=False)
-    config["nlp"]["pipeline"] = ["tagger", "ner"]
-    config["components"]["tagger"] = {"source": "en_not_installed"}
-    config.to_disk(tmp_path / "own.cfg")
+    missing = {"tagger": {"source": "en_not_installed"}}
+    own = own_config(tmp_path, nlp={"pipeline": ["tagger", "ner"]}, components=missing)
     with pytest.raises(InputError, match=r"own.cfg cannot be used. .E050. .*'en_not_installed'"):
-        train(corpus, config=tmp_path / "own.cfg")
+        train(corpus, config=own)
 
 
 # Calibration
 
 
-@pytest.fixture(scope="module")
-def uncalibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A config without the callback that calibrates."""
-    path = tmp_path_factory.mktemp("config") / "own.cfg"
-    config = load_config(bundled_config("cnn"), overrides=SMALL, interpolate=False)
-    del config["training"]["before_to_disk"]
-    config.to_disk(path)
-    return path
-
-
 def test_config_without_calibration_is_calibrated_at_the_end(
-    corpus: Path, uncalibrated: Path, tmp_path: Path
+    corpus: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    nlp = train(corpus, None, tmp_path, config=uncalibrated, steps=8)
+    own = own_config(tmp_path_factory.mktemp("config"))
+    nlp = train(corpus, None, tmp_path, config=own, steps=8)
     found = [getattr(recognizer(nlp), name) for name in CALIBRATION]
     assert recognizer(spacy.load(tmp_path / "model-last")).calibrated_on is None
     forget_calibration(recognizer(nlp))
@@ -393,11 +390,8 @@ def test_what_is_calibrated_in_training_is_not_calibrated_again(
 
 
 def test_pipeline_without_crf_is_trained(corpus: Path, tmp_path: Path) -> None:
-    config = load_config(bundled_config("cnn"), overrides=SMALL, interpolate=False)
-    del config["training"]["before_to_disk"]
-    config["components"]["ner"] = {"factory": "ner"}
-    config.to_disk(tmp_path / "own.cfg")
-    nlp = train(corpus, config=tmp_path / "own.cfg", steps=1)
+    own = own_config(tmp_path, components={"ner": {"factory": "ner"}})
+    nlp = train(corpus, config=own, steps=1)
     assert nlp.pipe_names == ["ner"]
 
 
