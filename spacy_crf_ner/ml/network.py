@@ -12,6 +12,7 @@ from thinc.api import Model
 from thinc.types import Floats2d
 
 from ..crf import Chain
+from ..crf.chain import Ints
 from ..extras import required
 from ..input_error import InputError
 
@@ -136,6 +137,11 @@ def _score_tags(graph: Graph, head: Head, X: Tensor) -> tuple[Chain, Callable[[C
     # thinc's set_dropout_rate does not reach inside a torch module: pass the rate along.
     lengths, rate = torch.from_numpy(graph.lengths), head.attrs["dropout_rate"]
     scores: tuple[Tensor, ...] = graph.run(head, X.to(shim.device), lengths, rate)
+    chain = _to_chain(scores, graph.lengths)
+    return chain, lambda d_scores: graph.backward(scores, d_scores.scores)
+
+
+def _to_chain(scores: tuple[Tensor, ...], lengths: Ints) -> Chain:
     # A copy: an optimizer changes the transitions in place, but predictions must not change. One
     # for all: each copy from a GPU waits.
     flat = torch.cat([each.detach().reshape(-1) for each in scores]).cpu()
@@ -143,8 +149,7 @@ def _score_tags(graph: Graph, head: Head, X: Tensor) -> tuple[Chain, Callable[[C
     emissions, transitions, start, end = (
         part.view(each.shape).numpy() for part, each in zip(parts, scores)
     )
-    chain = Chain(emissions, graph.lengths, transitions, start, end)
-    return chain, lambda d_scores: graph.backward(scores, d_scores.scores)
+    return Chain(emissions, lengths, transitions, start, end)
 
 
 def _init(model: Network, X: list[Doc] | None = None, Y: Any = None) -> None:
