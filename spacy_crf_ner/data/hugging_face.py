@@ -222,7 +222,14 @@ def _records(files: list[Path], columns: Columns, log: ConversionLog) -> Iterato
 
 
 def _record(where: str, row: dict[str, Any], columns: Columns, log: ConversionLog) -> Record:
-    words, tags, spaces = row[columns.words] or [], row[columns.tags], row.get(SPACES)
+    words, tags, spaces = row[columns.words], row[columns.tags], row.get(SPACES)
+    if words is None:
+        nothing = error(where, f"a list for {columns.words!r}", "None")
+        return Record(where, problem=("row", nothing))
+    if spaces is not None and len(spaces) != len(words):
+        got = f"{len(words)} tokens and {len(spaces)} {SPACES}"
+        differ = error(where, "as many spaces as tokens", got, "Correct the row")
+        return Record(where, problem=("row", differ))
     bad: list[str] = []
     if columns.names is not None and tags is not None:
         names = dict(enumerate(columns.names))

@@ -224,7 +224,8 @@ def test_other_columns_are_chosen_by_name(tmp_path: Path) -> None:
     [
         (["a", "b"], [0], r"row 2: expected a tag for each token, got 2 words and 1 tags"),
         (["a"], None, r"row 2: expected a list for 'ner_tags', got None\."),
-        (None, [0], r"row 2: expected a tag for each token, got 0 words and 1 tags"),
+        (None, [0], r"row 2: expected a list for 'tokens', got None\."),
+        (None, [], r"row 2: expected a list for 'tokens', got None\."),
         (["a", "b"], [0, 9], r"row 2: expected a tag id below 9, or -1, got 9 \(token 2\)"),
         (["a"], [-7], r"row 2: expected a tag id below 9, or -1, got -7 \(token 1\)"),
         (["a", ""], [0, 0], r"row 2: expected a token and a tag, as O or B-PER, got '' and 'O'"),
@@ -243,6 +244,19 @@ def test_read_hugging_face_bad_row_raises_or_is_rejected(
     log = ConversionLog(repair=True)
     assert said(list(read_hugging_face(path, nlp, log))) == SAID
     assert log.totals["rejected.records"] == 1 and sum(log.counts.values()) == 1
+
+
+@pytest.mark.parametrize(
+    "tags, spaces", [(["O"], [True]), (["O", "O"], [True, False, True]), (["O", "O"], [True])]
+)
+def test_other_number_of_spaces_than_of_tokens_is_an_error(
+    tags: list[str], spaces: list[bool], tmp_path: Path, nlp: Language
+) -> None:
+    table = pa.table({"tokens": [["Tim", "left"]], "ner_tags": [tags], "spaces": [spaces]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    says = rf"row 1: expected as many spaces as tokens, got 2 tokens and {len(spaces)} spaces"
+    with pytest.raises(CorpusError, match=says):
+        list(read_hugging_face(tmp_path / "a.parquet", nlp))
 
 
 def test_read_hugging_face_error_names_shard_and_row(tmp_path: Path, nlp: Language) -> None:
