@@ -83,7 +83,7 @@ class CorpusWriter:
         """Write the file or folder; no Docs can be added afterwards."""
         if self._scratch.is_dir():
             self._flush()
-            shutil.copytree(self._scratch, path)
+            shutil.move(self._scratch, path)
         else:
             self._docs.to_disk(path)
 

@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,26 @@ def test_convert_sharded_output_equals_single_file(
         "dev": 4,
         "test": 6,
     }
+
+
+def test_split_stores_each_doc_at_most_twice(
+    tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once as read, and once in its part; the part is then moved to the output."""
+    source = write(tmp_path / "all.conll", *numbered(50))
+    monkeypatch.setattr(docbin, "MAX_TOKENS", 1)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    numbers, real = [0], docbin.CorpusWriter.write
+
+    def counted(self: docbin.CorpusWriter, path: Path) -> None:
+        real(self, path)
+        numbers.append(sum(each.is_file() for each in tmp_path.rglob("*.spacy")))
+
+    monkeypatch.setattr(docbin.CorpusWriter, "write", counted)
+    data.convert(source, tmp_path / "out", nlp=nlp)
+    assert max(numbers) == 2 * 50  # each doc has a file
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_convert_write_failure_keeps_existing_parts(
