@@ -84,7 +84,8 @@ def test_scores_and_calibration_are_those_of_each_pipeline_on_its_fold(
 def test_pipeline_is_trained_on_all_docs_and_calibrated_on_those_of_folds() -> None:
     docs = gold_docs()
     said: list[str] = []
-    nlp, measured = train_with_folds(config(), docs, 2, -1, said.append)
+    empty = Doc(docs[0].vocab)  # is left out
+    nlp, measured = train_with_folds(config(), [empty, *docs], 2, -1, said.append)
     assert said == [
         "Training on all 8 docs",
         "Training without fold 1 of 2",

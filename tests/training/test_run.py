@@ -208,8 +208,9 @@ def test_max_epochs_sets_the_steps_of_a_shipped_config(
 
 def test_override_wins_over_what_is_computed(corpus: Path, trained_with: Any) -> None:
     overrides = {"training.eval_frequency": 7, "training.optimizer.learn_rate.warmup_steps": 3}
+    overrides["training.patience"] = 7  # a second evaluation is at its last step
     training = trained_with(corpus, steps=40, overrides=overrides)["training"]
-    assert training["eval_frequency"] == 7
+    assert training["eval_frequency"] == training["patience"] == 7
     assert training["optimizer"]["learn_rate"]["warmup_steps"] == 3
 
 
