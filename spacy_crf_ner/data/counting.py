@@ -70,7 +70,8 @@ class OffsetSurvey:
     def __init__(self, tokens: Callable[[Record], Doc]) -> None:
         self._tokens = tokens
         self._fitting = Counter[frozenset[str]]()  # the ways by which a span is whole tokens
-        self._ends = Counter[str]()  # what spans say about ends
+        # What spans say about ends, in records whose format has inclusive ones, and in others.
+        self._ends = {True: Counter[str](), False: Counter[str]()}
 
     def add(self, record: Record) -> None:
         """Look at the spans of a record."""
@@ -79,8 +80,8 @@ class OffsetSurvey:
         spans = [*record.spans, *record.incorrect]
         with suppress(CorpusError):  # `make_docs` raises it
             doc = cache(lambda: self._tokens(record))
-            for span in () if record.inclusive else spans:
-                self._ends.update(_evidence(record.text, span, doc))
+            for span in spans:
+                self._ends[record.inclusive].update(_evidence(record.text, span, doc))
             if possible_countings(record.text):
                 text = doc().text
                 units = {way: units_of(text, way) for way in (CHARACTERS, *UNITS)}
@@ -99,17 +100,18 @@ class OffsetSurvey:
             if against > MIXED * (for_best + against):
                 got = f"{for_best} that fit only {best}, and {against} only {other}"
                 raise error(where, "offsets that count the same", got, "Correct those that differ")
-        ends = self._ends
+        ends = self._ends[False]
         texts = ends["text, inclusive"] - ends["text, exclusive"]
         is_certain = bool(ends["text, inclusive"] or ends["text, exclusive"])
         # Most are inside of words, and are those of words if they are inclusive.
         by_words = ends["inside"] > ends["all"] / 2 and ends["letter"] > ENDS_OF_WORDS * ends["all"]
         inclusive = texts > 0 if is_certain else by_words and best == CHARACTERS
-        against = ends["all"] - ends["letter"]
-        if inclusive and against > MIXED * ends["all"]:
-            got = f"{against} of {ends['all']} spans without a text whose last character is none"
-            fix = "Correct those that differ, or write the text of each span"
-            raise error(where, "ends that are all inclusive", got, fix)
+        for found in (self._ends[True], *([ends] if inclusive else [])):
+            against = found["all"] - found["letter"]
+            if against > MIXED * found["all"]:
+                got = f"{against} of {found['all']} spans without a text whose last character"
+                fix = "Correct those that differ, or write the text of each span"
+                raise error(where, "ends that are all inclusive", f"{got} is none", fix)
         return Offsets(best, inclusive, is_certain)
 
 

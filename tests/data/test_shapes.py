@@ -318,6 +318,16 @@ def test_inclusive_ends_of_some_records_are_not_those_of_others(
     assert [said(doc) for doc in converted(path, nlp, ConversionLog(repair=True))] == [FOUND] * 2
 
 
+def test_exclusive_ends_in_a_format_of_inclusive_ones_are_an_error(
+    tmp_path: Path, nlp: Language
+) -> None:
+    """They would be one character too long: Anna and a comma."""
+    points = [{"label": ["PER"], "points": [{"start": 0, "end": 4}]}]
+    path = lines(tmp_path / "a.jsonl", {"content": "Anna, here", "annotation": points})
+    with pytest.raises(CorpusError, match=r"ends that are all inclusive, got 1 of 1 spans"):
+        converted(path, nlp)
+
+
 def test_ends_of_two_kinds_in_one_file_are_an_error(tmp_path: Path, nlp: Language) -> None:
     spans = [{"start": a, "end": z - 1, "label": x, "text": TEXT[a:z]} for a, z, x in SPANS]
     records = [{"text": TEXT, "spans": spans}, {"text": TEXT, "entities": SPANS}]
