@@ -356,6 +356,8 @@ def _reader(sources: list[Path], options: ConvertOptions) -> Reader:
     format, columns = options.format, options.columns
     if format == "auto":
         format = detect_format(*sources, columns=[*columns.values()])
+        if format == "conll" and not columns.keys().isdisjoint(("text_column", "spans_column")):
+            format = "table"  # with tabs
     if format not in FORMATS:
         raise InputError(f"format: expected auto, {', '.join(FORMATS)}, got {format!r}.")
     chosen = signature(FORMATS[format]).parameters

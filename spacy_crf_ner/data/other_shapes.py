@@ -50,9 +50,9 @@ XML_FORMATS = {
     "<GateDocument": ("GATE XML", "save it in GATE as inline XML, one sentence per line"),
     "BioC.dtd": ("BioC", "export PubTator, or offsets as JSON lines"),
 }
+TABLES = (".csv", ".tsv")
 TEMPLATES = {
     "conll": ("Tim\tB-PER", "Cook\tI-PER", "left\tO"),
-    "table": ("sentence,word,tag", "1,Tim,B-PER", "1,left,O"),
     "inline": ("[Tim Cook](PER) left.", "He saw [Hanoi](LOC).", "Nobody came."),
 }
 
@@ -77,9 +77,10 @@ def unknown_format(where: str, lines: list[str]) -> CorpusError:
     separator = max("\t", ";", ",", key=lambda each: sum(each in line for line in lines))
     rows = [line.split(separator) for line in lines]
     is_table = len(rows[0]) > 1 and len({*map(len, rows)}) == 1
-    if is_table and separator != "\t":
-        format, why = "table", f"no names of columns, as word and tag: {lines[0][:60]!r}"
-    elif is_table or len({len(line.split()) for line in lines}) == 1 < len(lines[0].split()):
+    is_named_so = where.lower().endswith(TABLES) and len(rows[0]) > 1
+    if is_named_so or (is_table and separator != "\t"):
+        return unknown_table(where, [cell.strip('"') for cell in rows[0]])
+    if is_table or len({len(line.split()) for line in lines}) == 1 < len(lines[0].split()):
         format, why = "conll", f"no column of tags, as O and B-PER: {lines[0][:60]!r}"
     else:
         format, why = "inline", f"no entity in brackets, {lines[0][:60]!r}"
@@ -88,6 +89,25 @@ def unknown_format(where: str, lines: list[str]) -> CorpusError:
         "\n  ".join(["Annotate it as in", *TEMPLATES[format]]) + f"\nor {chosen}see convert --help"
     )
     return error(where, f"annotation (the nearest format is {format})", why, fix)
+
+
+TEXT_ROWS = ("text,entities", '"Tim Cook left.","[[0, 8, ""PERSON""]]"')
+TOKEN_ROWS = ("sentence,word,tag", "1,Tim,B-PERSON", "1,left,O")
+
+
+def unknown_table(where: str, header: list[str]) -> CorpusError:
+    """Make the error for a table without entities or tags: it names its columns."""
+    fix = "\n".join(
+        (
+            "Write the entities of a text in one cell, as in",
+            *(f"  {row}" for row in TEXT_ROWS),
+            "where --text-column and --spans-column name other columns; or a token in each row:",
+            *(f"  {row}" for row in TOKEN_ROWS),
+            "where --token-column and --tag-column do; or see convert --help",
+        )
+    )
+    got = f"the columns {', '.join(map(shorten, header))}"
+    return error(where, "a column of entities or tags (the nearest format is table)", got, fix)
 
 
 TEMPLATE = '{"text": "Ann left.", "spans": [{"start": 0, "end": 3, "label": "PER"}]}'

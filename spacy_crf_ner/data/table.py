@@ -23,6 +23,7 @@ from .json_records import decode_json, shorten
 from .label_studio import ANNOTATED, is_label_studio
 from .layout import Column, has_names_of_columns, plain_name
 from .lines import MAX_LINE_BYTES, Line, read_lines
+from .other_shapes import unknown_table
 from .record import Record
 from .repair_log import ConversionLog, error
 from .rows import CSV, SPREADSHEET, TAB, Rows, rows_of_table
@@ -43,6 +44,12 @@ def is_table(lines: list[str]) -> bool:
                 return True
     counts = {separator: {line.count(separator) for line in lines} for separator in CSV}
     return any(len(n) == 1 and n != {0} and is_columns(lines, each) for each, n in counts.items())
+
+
+def _has_tags(rows: list[list[str]]) -> bool:
+    """Return whether some cells are tags, or a column has those of another spelling."""
+    tagged = any(TAG.fullmatch(cell) for row in rows for cell in row)
+    return tagged or is_columns([*map(TAB.join, rows)], TAB)
 
 
 def has_separators(line: str) -> bool:
@@ -104,6 +111,11 @@ def read_table(
             raise error(str(path), f"a column {name!r}", shorten(header), fix, hint)
     columns = _columns_of_texts(first, text_column or token_column, spans_column or tag_column)
     if columns is None:
+        has_no_tags = not (
+            token_column or tag_column or has_names_of_columns(header) or _has_tags(first)
+        )
+        if text_column or spans_column or has_no_tags:
+            raise unknown_table(str(path), header)
         return read_columns(rows, nlp, log, token_column, tag_column)
     return make_docs(path, nlp, log, partial(_records, rows, *columns))
 

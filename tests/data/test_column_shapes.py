@@ -311,7 +311,10 @@ REFUSED = {
     "BioC": ('<?xml version="1.0"?>\n<!DOCTYPE collection SYSTEM "BioC.dtd">', "BioC. .*PubTator"),
     "XML": ('<?xml version="1.0"?>\n<p>[Ann](PER)</p>', "got XML. Export another format"),
     "columns without tags": ("Ann\tN\nleft\tV\n", "nearest format is conll.*Ann.*\n  Tim\tB-PER"),
-    "CSV without names": ("a,b\n1,2\n", "nearest format is table.*'a,b'.*\n  sentence,word,tag"),
+    "CSV without names": (
+        "a,b\n1,2\n",
+        "nearest format is table.*columns 'a', 'b'.*\n  sentence,word,tag",
+    ),
     "text": ("Ann left.\nShe came back.\n", "nearest format is inline.*no entity.*\n  .Tim Cook."),
     "nothing": ("\n \n", "expected a corpus, got no text"),
     "a name that is not there": (
@@ -343,6 +346,37 @@ def test_shape_is_refused_with_a_way_through(name: str, tmp_path: Path, nlp: Lan
         read(tmp_path / "a", nlp, {"tag_column": column[0]} if column else {})
 
 
+TICKETS = {
+    "ticket_id,text,PRODUCT,CUSTOMER": '1,"The X200, of Ann",X200,Ann\n2,My X300,X300,\n',
+    "ticket_id,text,mention,label": "1,The X200 of Ann,X200,PRODUCT\n2,Ann left,Ann,PERSON\n",
+    "id,ticket,labels": '1,The X200 of Ann,X200\n2,"Nothing, here.",\n',
+}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+@pytest.mark.parametrize("header", TICKETS)
+def test_unknown_table_names_its_columns_and_shows_one_that_is_read(
+    header: str, suffix: str, tmp_path: Path, nlp: Language
+) -> None:
+    lines = f"{header}\n{TICKETS[header]}"
+    path = tmp_path / f"a.{suffix}"
+    path.write_text(lines.replace(",", "\t") if suffix == "tsv" else lines)
+    chosen = {"text_column": header.split(",")[1], "spans_column": header.split(",")[2]}
+    for options in ({}, chosen) if suffix == "csv" else ({},):
+        with pytest.raises(InputError, match="nearest format is table") as caught:
+            read(path, nlp, options)
+        message = str(caught.value)
+        assert f"columns {', '.join(map(repr, header.split(',')))}." in message
+        assert "--text-column and --spans-column name other columns" in message
+    shown = [line.strip() for line in message.splitlines() if line.startswith("  ")]
+    for rows, sentences in (
+        (shown[:2], ["[Tim Cook](PERSON) left ."]),
+        (shown[2:], ["[Tim](PERSON) left"]),
+    ):
+        path.write_text("\n".join(rows))
+        assert read(path, nlp, {})[:2] == ("table", sentences)
+
+
 def test_shape_space_after_no_joins_tokens(tmp_path: Path, nlp: Language) -> None:
     rows = "1 Ann _ B-PER/2-3 del SpaceAfter=No _/2 de _ O/3 el _ O/4 . SpaceAfter=No O/5 ! _ O"
     (tmp_path / "a").write_text(rows.replace(" ", "\t").replace("/", "\n"))
@@ -370,6 +404,9 @@ def test_shape_of_a_spreadsheet_is_that_of_csv(
     assert read(path, nlp, {})[:2] == ("table", TWO)
     rows[:] = [("text", "entities"), ("Ann left", '[[0, 3, "PER"]]'), (None, None)]
     assert read(path, nlp, {})[:2] == ("table", ANN)
+    rows[:] = [("id", "ticket", "labels"), (1, "Ann left", "Ann"), (2, "Oslo", None)]
+    with pytest.raises(InputError, match=r"columns 'id', 'ticket', 'labels'\. Write the entities"):
+        read(path, nlp, {})
 
 
 def test_pubtator_and_webanno_keep_concepts_and_spaces(tmp_path: Path, nlp: Language) -> None:

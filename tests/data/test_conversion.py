@@ -854,6 +854,16 @@ def test_convert_unknown_name_suggests_the_nearest_one(
         run(tmp_path / "a", tmp_path / "a.spacy", nlp, **options)
 
 
+def test_convert_chosen_columns_of_texts_are_also_those_of_a_table_with_tabs(
+    tmp_path: Path, nlp: Language
+) -> None:
+    (tmp_path / "a.tsv").write_text('id\tticket\tfound\n7\tAnn left\t[[0, 3, "PER"]]\n')
+    columns = {"text_column": "ticket", "spans_column": "found"}
+    counts = run(tmp_path / "a.tsv", tmp_path / "a.spacy", nlp, columns=columns)
+    assert counts["corpus"]["entities.PER"] == 1
+    assert texts(tmp_path / "a.spacy", nlp) == ["Ann left"]
+
+
 # The command
 
 
