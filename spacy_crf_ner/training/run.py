@@ -105,6 +105,7 @@ def train(
     Raises:
         InputError: For a corpus with errors; for a config, a setting, a transformer or a GPU that
             cannot be used; if there is nothing to resume from; and in one of several processes.
+        FileNotFoundError: For the path of a corpus that does not exist.
     """
     if _processes() > 1:
         raise InputError(
@@ -130,10 +131,13 @@ def train_pipeline(
     """Train as `train` does, or together with the other processes that torchrun started.
 
     `train` is None for the corpora that the config names, which are not checked. Returns None in
-    ranks other than 0, which write nothing. Raises InputError as `train`, and RankError if another
-    rank ended or hangs.
+    ranks other than 0, which write nothing. Raises InputError and FileNotFoundError as `train`, and
+    RankError if another rank ended or hangs.
     """
     check_folder_name(output)
+    for given in (train, dev):
+        if isinstance(given, str | Path):
+            Path(given).stat()  # before a transformer is loaded
     if options.folds and (options.resume or train is None or _processes() > 1):
         raise InputError(
             "folds: expected a corpus, one process, and a new training. Each fold is a training of "

@@ -187,7 +187,12 @@ MISTAKES: list[tuple[list[Row], list[str], str]] = [
     ([], ["--gpu", "0"], "expected a GPU with the number 0, got none that can be used"),
     ([], ["versions"], r"transformers 4\.1\.0 is installed, but spacy-crf-ner needs transformers"),
     ([], ["few.jsonl"], "expected at least 3 docs to split into train, dev, test, got 1"),
-    ([], ["missing"], r"missing does not exist\. Correct the name"),
+    # before the transformer is looked for
+    (
+        [],
+        ["missing", "--config", "transformer", "--transformer", "no/such"],
+        r"missing does not exist\. Correct the name",
+    ),
     # entities overlap
     (
         [("Anna came", [(0, 4, "PER"), (0, 9, "LOC")])],
@@ -220,7 +225,7 @@ def test_common_mistakes_print_one_line(
         monkeypatch.setattr(extras, "version", lambda name: lower.get(name) or of_package(name))
         words = []
     if words and not words[0].startswith("--"):
-        (corpus,), words = words, []
+        corpus, *words = words
     config = [] if "--config" in words else ["--config", "cnn"]
     assert re.search(says, one_error(corpus, "out", *config, *words))
 
