@@ -1041,6 +1041,7 @@ def mistakes(tmp_path: Path) -> Iterator[tuple[list[Any], str]]:
     yield [train, "--config", tmp_path / "missing.cfg"], "missing.cfg"
     yield [train, "--config", tmp_path / "text.cfg"], "text.cfg: expected a config of spaCy"
     yield [train, "--config", nobody], "a transformer with weights as safetensors, got"
+    yield [train, "--config", nobody], "or a local folder, as --transformer assets/minilm,"
     yield [train, "--lang", "klingon"], "expected a language of spaCy, got 'klingon'"
 
 

@@ -128,8 +128,9 @@ def _loading(name: str) -> Iterator[dict[str, Any]]:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(
             "transformer: expected a folder, or a name on the hub, of a transformer with weights "
-            f"as safetensors, got {name!r}, which fails with {reason[:300]} Name another one, "
-            "by --transformer, or choose a config without one, as cnn."
+            f"as safetensors, got {name!r}, which fails with {reason[:300]} Name another "
+            "one, or a local folder, as --transformer assets/minilm, which `make demo` makes in a "
+            "clone; or choose a config without one, as cnn."
         ) from error
     finally:
         if shows_progress:
