@@ -1,5 +1,6 @@
 """Load a pipeline for prediction, on a device and in a dtype."""
 
+import re
 from pathlib import Path
 
 import spacy
@@ -7,19 +8,20 @@ from spacy.language import Language
 from spacy.vocab import Vocab
 
 from ..extras import required
-from ..input_error import InputError
+from ..input_error import InputError, did_you_mean
 from .checks import check_own_key
 from .crf_ner import CRFEntityRecognizer
 from .lookup import recognizer, recognizer_names
+
+META = "meta.json"
 
 
 def load(model: str, gpu_id: int = -1, dtype: str | None = None) -> Language:
     """Load a pipeline, by its folder or the name of a package, on a GPU or, for -1, on the CPU.
 
     A dtype of None is the one saved with the pipeline. Raises InputError if there is no such GPU,
-    for a pipeline that spaCy cannot load, for `crf_ner` components that write to the same key of
-    `doc.spans`, and for a dtype that the pipeline or the hardware does not support; OSError if
-    there is no such pipeline.
+    if there is no such pipeline, or spaCy cannot load it, for `crf_ner` components that write to
+    the same key of `doc.spans`, and for a dtype that the pipeline or the hardware does not support.
     """
     if gpu_id >= 0:
         with required("train"):
@@ -28,8 +30,12 @@ def load(model: str, gpu_id: int = -1, dtype: str | None = None) -> Language:
         use_gpu(gpu_id)
     try:
         nlp = spacy.load(model)
-    except (InputError, MemoryError, OSError):
+    except (InputError, MemoryError):
         raise
+    except OSError as error:
+        if not re.match(r"\[E05[03]\]", str(error)):
+            raise
+        raise InputError(_not_found(model)) from error
     except Exception as error:  # of any type, as spaCy reads its own files
         hint = ""
         if "factory for 'transformer'" in str(error):
@@ -50,6 +56,20 @@ def load(model: str, gpu_id: int = -1, dtype: str | None = None) -> Language:
 
         accelerate(nlp, dtype)
     return nlp
+
+
+def _not_found(model: str) -> str:
+    """Return the error for what is no pipeline, with a pipeline in or beside it."""
+    folder = Path(model)
+    if not folder.exists():
+        others = [str(each.parent) for each in folder.parent.glob(f"*/{META}")]
+        fix = "Name the folder of a pipeline, or a package that is installed."
+        return f"{model} does not exist. {fix}{did_you_mean(model, others)}"
+    inside = sorted(str(each.parent) for each in folder.glob(f"*/{META}"))
+    if inside:
+        return f"{model} is no pipeline. Did you mean {inside[0]}?"
+    lost = "config.cfg" if (folder / META).is_file() else META
+    return f"{model} is no pipeline: it has no {lost}. Name the folder of a pipeline."
 
 
 def _damaged(model: str) -> str:

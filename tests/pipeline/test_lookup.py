@@ -73,6 +73,29 @@ def test_load_accepts_span_ruler_with_same_spans_key(tmp_path: Path) -> None:
     assert load(str(tmp_path)).pipe_names == ["crf_ner", "span_ruler"]
 
 
+@pytest.mark.parametrize(
+    "name, says",
+    [
+        ("training", r"^training is no pipeline\. Did you mean training/model-best\?$"),
+        (
+            "training/model_best",
+            r"^training/model_best does not exist\. .* Did you mean training/model-best\?$",
+        ),
+        ("training/model-best/vocab", r"vocab is no pipeline: it has no meta\.json\."),
+        ("no_such_package", r"^no_such_package does not exist\. [^?]*$"),
+    ],
+)
+def test_load_suggests_the_pipeline_in_or_beside_what_is_none(
+    name: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("training").mkdir()
+    for each in ("model-best", "model-last"):
+        spacy.blank("en").to_disk(Path("training", each))
+    with pytest.raises(InputError, match=says):
+        load(name)
+
+
 @Language.component("renames_labels")
 def renames_labels(doc):
     return doc
