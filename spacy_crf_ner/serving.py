@@ -1,6 +1,7 @@
 """Serve a pipeline over HTTP: texts that arrive together are predicted in one batch."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -25,6 +26,7 @@ MAX_BATCH = 64  # texts that are predicted together
 # Of a request: more texts, and longer ones, have status 422; a larger body has status 413.
 MAX_TEXTS = 1000
 MAX_BYTES = 10 * 2**20
+LOGGER = logging.getLogger(__name__)
 PACKAGES = "spacy-crf-ner", "spacy", "torch", "onnxruntime"
 
 Content = Annotated[str, Field(max_length=MAX_CHARACTERS)]
@@ -165,9 +167,14 @@ class _Batches:
 
     def _predict(self, texts: Sequence[str]) -> list[list[Entity] | Failure]:
         """Find the entities of each text. The vocab keeps few words, or memory would grow."""
-        return [
-            [Entity(text=each.text[ent["start"] : ent["end"]], **ent) for ent in each.entities]
-            if each.error is None
-            else Failure(error=each.error)
-            for each in annotate_texts(self._nlp, texts, Settings())
-        ]
+        found: list[list[Entity] | Failure] = []
+        for each in annotate_texts(self._nlp, texts, Settings()):
+            if each.error is not None:
+                LOGGER.error(
+                    "No entities of a text of %d characters: %s", len(each.text), each.error
+                )
+                found.append(Failure(error=each.error))
+                continue
+            entities = (Entity(text=each.text[e["start"] : e["end"]], **e) for e in each.entities)
+            found.append([*entities])
+        return found

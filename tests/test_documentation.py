@@ -167,6 +167,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     place = '{"text": "Hanoi is far.", "spans": [{"start": 0, "end": 5, "label": "GPE"}]}\n'
     for name in ("places", "nested"):
         (folder / f"{name}.jsonl").write_text(place * 10)
+    rows = ['"Tim left.","[[0, 3, ""PERSON""]]"', "It rains.,[]", "It snows.,[]"]
+    (folder / "my_data.csv").write_text("\n".join(["text,entities", *rows]))
     (folder / "my_data" / "my_corpus").mkdir(parents=True)
     for part in data.SPLITS:
         for target in (folder / "my_data" / f"{part}.txt", folder / "my_data" / "my_corpus"):

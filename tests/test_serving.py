@@ -70,7 +70,7 @@ def test_overlapping_entities_are_served() -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("poison"), OSError("disk")])
-def test_text_that_fails_is_the_only_one_without_an_answer(client, nlp, monkeypatch, error) -> None:
+def test_text_that_fails_is_the_only_one_without_an_answer(client, nlp, monkeypatch, caplog, error):
     """Unless the machine fails."""
     pipe = nlp.pipe
 
@@ -87,6 +87,7 @@ def test_text_that_fails_is_the_only_one_without_an_answer(client, nlp, monkeypa
     else:
         first, failed, last = answer.json()
         assert failed == {"error": "RuntimeError: poison"}
+        assert "of 6 characters: RuntimeError: poison" in caplog.text
         assert offsets(first) == offsets(last) == expected(nlp, "Hanoi") != []
     assert client.post("/entities", json={"text": "Hanoi"}).status_code == 200
 
