@@ -164,9 +164,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     shutil.copytree(folder / "texts", folder / "records")
     (folder / "new-records").mkdir()
     (folder / "new-records" / "a.txt").write_text("\n".join(doc.text for doc in docs))
-    place = '{"text": "Hanoi is far.", "spans": [{"start": 0, "end": 5, "label": "GPE"}]}\n'
+    place = '{"text": "Hanoi is far. %d", "spans": [{"start": 0, "end": 5, "label": "GPE"}]}\n'
     for name in ("places", "nested"):
-        (folder / f"{name}.jsonl").write_text(place * 10)
+        (folder / f"{name}.jsonl").write_text("".join(place % i for i in range(10)))
     rows = ['"Tim left.","[[0, 3, ""PERSON""]]"', "It rains.,[]", "It snows.,[]"]
     (folder / "my_data.csv").write_text("\n".join(["text,entities", *rows]))
     (folder / "my_data" / "my_corpus").mkdir(parents=True)
@@ -271,7 +271,8 @@ def test_tutorial_runs_in_order_and_finds_what_it_shows(
 
 def _make_inputs(folder: Path) -> None:
     """The files that single commands name."""
-    conll = "Tim B-PER\nCook I-PER\nvisited O\nHanoi B-LOC\n\n" * 30
+    sentence = "Tim B-PER\nCook I-PER\nvisited O\nHanoi B-LOC\n%d O\n\n"
+    conll = "".join(sentence % i for i in range(30))
     for name in ("eng.train", "eng.testa", "eng.testb", "part1.conll", "part2.conll"):
         (folder / name).write_text(conll)
     record = {"text": "Hanoi.", "spans": [{"start": 0, "end": 5, "label": "GPE"}]}

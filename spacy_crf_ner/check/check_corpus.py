@@ -106,8 +106,7 @@ def _problems(
             yield from doc_problems(at, settings)
             duplicates = [*corpus_rules.duplicate_problems(at, seen)]
             yield from duplicates
-            is_leak = any(kind == "leak" for kind, _ in duplicates)
-            yield from train_texts.problems(at, is_leak)
+            yield from train_texts.problems(at, {kind for kind, _ in duplicates})
     labels = {part: s.labels for part, s in statistics.items()}
     yield from corpus_rules.label_problems(labels, first, settings.rare)
     for (kind, part, label), places in unused.items():

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -72,9 +72,14 @@ class TrainTexts:
     divided: set[int] = field(default_factory=set)  # documents of both
     runs: list[NDArray[np.uint64]] = field(default_factory=list)  # of each doc
 
-    def problems(self, at: CorpusDoc, is_leak: bool) -> Iterator[Problem]:
-        """Add a doc of train, or compare one of dev; of a leak, the whole doc is in train."""
-        document, runs = document_of(at.doc), self._runs(at)
+    def problems(self, at: CorpusDoc, duplicates: Collection[str]) -> Iterator[Problem]:
+        """Add a doc of train, or compare one of dev.
+
+        Of a "leak", the whole doc is in train. Where a "duplicate" is does not divide its document:
+        `convert` keeps equal texts together.
+        """
+        document = None if "duplicate" in duplicates else document_of(at.doc)
+        runs = self._runs(at)
         if at.part == "train":
             self.documents |= set() if document is None else {hash(document)}
             self.runs.append(runs)
@@ -87,7 +92,7 @@ class TrainTexts:
             if not is_count and hash(document) in self.documents:
                 self.divided.add(hash(document))
                 yield "divided-document", at.doc_place(document)
-        found = () if is_leak else self._in_train(runs)
+        found = () if "leak" in duplicates else self._in_train(runs)
         for first, number in found:
             run = at.doc[first : first + self.length]
             if len({token.orth for token in run}) >= self.length * DIFFERENT:

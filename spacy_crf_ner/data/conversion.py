@@ -149,9 +149,9 @@ def convert(
             docs, parts = read_part(part), cycle(shares)
             if len(shares) > 1:
                 whole = Path(scratch, f"{part}, whole{SUFFIX}")
-                documents = _store(docs, whole)
+                documents, texts = _store(docs, whole)
                 log.check_no_mistakes(where)
-                drawn, how = split.assign(documents, shares, where)
+                drawn, how = split.assign(documents, shares, where, texts)
                 sizes = ", ".join(f"{drawn.count(name)} {name}" for name in shares)
                 what = "No file for dev: train was split" if part == "train" else "Split"
                 log.note(f"{what} {how} ({sizes}; seed {split.seed}).")
@@ -209,14 +209,19 @@ def _count_unwritten(docs: Iterable[Doc], counts: "Counter[str]", key: str | Non
         yield doc
 
 
-def _store(docs: Iterable[Doc], path: Path) -> list[str | None]:
-    """Store docs until it is known which part each is in; return the document of each."""
-    writer, documents = CorpusWriter(path.with_suffix("")), list[str | None]()
+def _store(docs: Iterable[Doc], path: Path) -> tuple[list[str | None], list[int]]:
+    """Store docs until it is known which part each is in.
+
+    Returns:
+        The document of each, and the hash of its text with whitespace normalized.
+    """
+    writer, documents, texts = CorpusWriter(path.with_suffix("")), list[str | None](), list[int]()
     for doc in docs:
+        texts.append(hash(" ".join(doc.text.split())))
         documents.append(document_of(doc))
         writer.add(doc)
     writer.write(path)
-    return documents
+    return documents, texts
 
 
 def _check_options(target: Path, options: ConvertOptions, spans_key: str | None) -> str:

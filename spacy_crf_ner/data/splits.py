@@ -24,7 +24,8 @@ class Split:
         seed: The same one gives the same split.
         by: "documents": the sentences of a document are in one part; where a corpus does not mark
             documents, blocks of neighboring ones are. "sentences": each one by itself, so that
-            documents may be in several parts, and scores too high.
+            documents may be in several parts, and scores too high. Docs with equal texts are
+            always in one part.
 
     Raises:
         InputError: For an unknown `by`, and for shares that are negative or do not sum to 1.
@@ -58,21 +59,37 @@ class Split:
         return plan
 
     def assign(
-        self, documents: Sequence[str | None], shares: Mapping[str, float], where: str = "corpus"
+        self,
+        documents: Sequence[str | None],
+        shares: Mapping[str, float],
+        where: str = "corpus",
+        texts: Sequence[object] = (),
     ) -> tuple[list[str], str]:
-        """Return the part of each doc, by its document, if known, and how they were split."""
-        if len(documents) < len(shares):
+        """Return the part of each doc, by its document, if known, and how they were split.
+
+        Docs with equal `texts` are in the part of the first of them, whatever document they are
+        from. Without `texts`, all are different.
+        """
+        known: dict[object, int] = {}
+        numbers = [known.setdefault(text, len(known)) for text in texts or range(len(documents))]
+        if len(known) < len(shares):
+            what = "docs with different texts" if len(known) < len(documents) else "docs"
             raise InputError(
-                f"{where}: expected at least {len(shares)} docs to split into "
-                f"{', '.join(shares)}, got {len(documents)}. Add some, set other shares, as "
+                f"{where}: expected at least {len(shares)} {what} to split into "
+                f"{', '.join(shares)}, got {len(known)}. Add some, set other shares, as "
                 "--split 1.0, or name a file as the output, as all.spacy."
             )
-        units, how = self._units(documents, len(shares))
+        first: dict[int, str | None] = {}
+        for number, document in zip(numbers, documents):
+            first.setdefault(number, document)
+        units, how = self._units([*first.values()], len(shares))
         sizes = [0] * (max(units) + 1)
-        for unit in units:
-            sizes[unit] += 1
+        for number in numbers:
+            sizes[units[number]] += 1
         names, parts = [*shares], split_units(sizes, [*shares.values()], self.seed)
-        return [names[parts[unit]] for unit in units], how
+        if repeated := len(documents) - len(known):
+            how += f"; {repeated} docs that repeat a text in the part of the first one"
+        return [names[parts[units[number]]] for number in numbers], how
 
     def _units(self, documents: Sequence[str | None], n_parts: int) -> tuple[list[int], str]:
         """Number the units that are not divided, for each doc; and say what they are."""

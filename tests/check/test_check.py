@@ -535,6 +535,17 @@ def test_check_long_doc_in_both_parts_is_only_a_leak() -> None:
     assert kinds(check(train + docs, dev + docs)) == ["leak"]
 
 
+def test_check_repeated_text_does_not_divide_its_document() -> None:
+    """`convert` keeps equal texts together."""
+    train, dev = clean()
+    train += [of(make("yes"), "a"), of(make("yes"), "b")]
+    dev += [of(make("no"), "c"), of(make("no"), "a"), of(make("it rains"), "b")]
+    assert kinds(check(train, dev)) == ["duplicate"]
+    train += [of(make("it snows"), "b")]
+    finding = the(check(train, dev), "divided-document")
+    assert finding.counts == {"dev": 1} and "(1 documents)" in finding.found
+
+
 @pytest.mark.parametrize(("in_dev", "n_divided"), [(range(0, 12, 2), 4), (range(12), 0)])
 def test_check_finds_divided_documents_that_have_numbers(in_dev: range, n_divided: int) -> None:
     """Numbers count the documents of dev if none is left out; one too many is not noticed."""

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import random
 import re
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 
 from helpers import load, put
 from spacy_crf_ner import data
+from spacy_crf_ner.check import check
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import ConversionLog, Split, docbin, lines
 from spacy_crf_ner.data.splits import split_units
@@ -400,6 +402,33 @@ def test_convert_split_by_sentences_keeps_corpus_order(
         assert texts(tmp_path / "out" / f"{name}.spacy", nlp) == expected
 
 
+@pytest.mark.parametrize("mode", ["documents", "blocks", "sentences"])
+def test_convert_keeps_equal_texts_in_one_part(mode: str, tmp_path: Path, nlp: Language) -> None:
+    """Also where only whitespace differs; so `check` finds neither leaks nor divided documents."""
+    rng = random.Random(0)
+    records = [
+        {
+            "text": rng.choice(["Hi {}", "Hi  {}", "Hi {} "]).format(i % 97),
+            "spans": [],
+            **({"document": f"d{i // 10}"} if mode == "documents" else {}),
+        }
+        for i in rng.sample(range(300), 300)
+    ]
+    srsly.write_jsonl(
+        tmp_path / "a.jsonl", sorted(records, key=lambda each: each.get("document", ""))
+    )
+    log = ConversionLog()
+    split = Split((0.6, 0.2, 0.2), by="sentences" if mode == "sentences" else "documents")
+    run(tmp_path / "a.jsonl", tmp_path / "out", nlp, log=log, split=split)
+    found = {part: load(tmp_path / "out" / f"{part}.spacy", nlp) for part in data.SPLITS}
+    parts = {(" ".join(doc.text.split()), part) for part, docs in found.items() for doc in docs}
+    assert len(parts) == 97 and sum(map(len, found.values())) == 300
+    assert all(abs(len(docs) - n) <= 20 for docs, n in zip(found.values(), (180, 60, 60)))
+    assert "203 docs that repeat a text" in " ".join(log.notes)
+    kinds = {finding.kind for finding in check(found["train"], found["dev"]).findings}
+    assert kinds.isdisjoint(("leak", "divided-document"))
+
+
 @pytest.mark.parametrize(
     "parts, shares",
     [
@@ -576,7 +605,7 @@ def test_convert_shows_what_changed_entities_became(tmp_path: Path) -> None:
 def test_convert_repair_that_leaves_out_over_5_percent_raises(
     bad: int, allowed: bool, tmp_path: Path, nlp: Language
 ) -> None:
-    lines = ["[Anna](PER) came\n"] * (20 - bad) + ["[Tim](PER)othy\n"] * bad
+    lines = [f"[Anna](PER) came {i}\n" for i in range(20 - bad)] + ["[Tim](PER)othy\n"] * bad
     (tmp_path / "a.txt").write_text("".join(lines))
     log = ConversionLog(repair=True)
     if allowed:
@@ -586,7 +615,7 @@ def test_convert_repair_that_leaves_out_over_5_percent_raises(
     with pytest.raises(CorpusError, match=says):
         data.convert(tmp_path / "a.txt", tmp_path / "out", nlp=nlp, log=log)
     assert not (tmp_path / "out").exists()
-    output = convert(tmp_path / "a.txt", tmp_path / "out", "--repair", "--max-loss", "1.0")
+    output = convert(tmp_path / "a.txt", tmp_path / "a.spacy", "--repair", "--max-loss", "1.0")
     assert f"Rejected: alignment {bad}" in output
 
 
@@ -602,7 +631,7 @@ def test_convert_max_loss_is_of_each_part_and_of_sentences_too(
 
 def test_convert_counts_sentences_only_where_they_are_known(tmp_path: Path, nlp: Language) -> None:
     source = tmp_path / "a.jsonl"
-    srsly.write_jsonl(source, [{"text": "Hanoi is", "spans": []}] * 3)
+    srsly.write_jsonl(source, [{"text": f"Hanoi {i}", "spans": []} for i in range(3)])
     (counts,) = data.convert(source, tmp_path / "a.spacy", nlp=nlp).values()
     assert counts == {"docs": 3, "tokens": 6, "entities": 0}
     assert "sentences 0" not in convert(source, tmp_path / "out")
@@ -705,7 +734,7 @@ def test_convert_repair_that_leaves_no_doc_lists_the_mistakes(
 def test_convert_refuses_a_second_split_in_another_format_beside_the_first(
     tmp_path: Path, nlp: Language
 ) -> None:
-    path = put(tmp_path / "a.txt", "[Ann](PER)\n" * 9)
+    path = put(tmp_path / "a.txt", "[Ann](PER)\n[Bo](PER)\n[Cy](PER)\n")
     data.convert(path, tmp_path / "out", nlp=nlp)
     with pytest.raises(InputError, match=r"train\.spacy: expected only the parts train\.parq"):
         run(path, tmp_path / "out", nlp, parquet=True)

@@ -589,6 +589,49 @@ def test_split_of_documents_and_other_docs_divides_neither() -> None:
         assert len({*parts[start : start + size]}) == 1
 
 
+@given(
+    st.data(),
+    st.sampled_from(["documents", "blocks", "sentences"]),
+    st.lists(st.integers(0, 30), min_size=3, max_size=300),
+    st.integers(0, 5),
+)
+def test_split_keeps_equal_texts_in_one_part(
+    drawn: st.DataObject, mode: str, texts: list[int], seed: int
+) -> None:
+    """In all modes, and with the sizes of the shares as long as no unit is larger."""
+    if len({*texts}) < 3:
+        return
+    names = st.sampled_from("abcdefgh" if mode == "documents" else [None])
+    documents = drawn.draw(st.lists(names, min_size=len(texts), max_size=len(texts)))
+    split = Split(seed=seed, by="sentences" if mode == "sentences" else "documents")
+    shares = {"train": 0.6, "dev": 0.2, "test": 0.2}
+    parts, how = split.assign(documents, shares, texts=texts)
+    assert len({*zip(texts, parts)}) == len({*texts})
+    assert {*parts} == {*shares}
+    first = {text: texts.index(text) for text in texts}
+    if mode == "documents" and len({documents[i] for i in first.values()}) >= 3:
+        units = {(documents[i], parts[i]) for i in first.values()}
+        assert len(units) == len({document for document, _ in units})
+    if mode == "sentences":
+        largest = max(map(texts.count, texts))
+        if largest <= 0.2 * len(texts):
+            for name, share in shares.items():
+                assert abs(parts.count(name) - share * len(texts)) <= largest
+    repeated = len(texts) - len({*texts})
+    assert (f"; {repeated} docs that repeat a text in" in how) == (repeated > 0)
+    assert split.assign(documents, shares, texts=texts) == (parts, how)
+    # Texts are compared, not ordered.
+    assert split.assign(documents, shares, texts=[f"t{text}" for text in texts])[0] == parts
+
+
+def test_split_of_one_text_in_most_docs_fills_all_parts() -> None:
+    shares = {"train": 0.8, "dev": 0.1, "test": 0.1}
+    parts, _ = Split().assign([None] * 100, shares, texts=["a"] * 90 + ["b"] * 5 + ["c"] * 5)
+    assert sorted(map(parts.count, shares)) == [5, 5, 90] and len(parts) == 100
+    with pytest.raises(InputError, match=r"at least 3 docs with different texts .* got 2"):
+        Split().assign([None] * 100, shares, texts=["a", "b"] * 50)
+
+
 def test_split_of_fewer_docs_than_parts_raises_and_names_a_file() -> None:
     with pytest.raises(
         InputError, match=r"at least 3 docs to split into train, dev, test, got 2.*file"
