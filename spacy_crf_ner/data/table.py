@@ -17,7 +17,7 @@ from ..input_error import CorpusError, did_you_mean
 from . import json_keys as usual
 from .columns import is_columns, read_columns
 from .docs import make_docs
-from .iob import TAG
+from .iob import MISSING, TAG
 from .json_reader import read_values
 from .json_records import decode_json, shorten
 from .label_studio import ANNOTATED, is_label_studio
@@ -40,10 +40,22 @@ def is_table(lines: list[str]) -> bool:
         with suppress(csv.Error):
             rows = [*islice(csv.reader(lines, delimiter=separator), FIRST)] or [[]]
             is_long = separator != TAB and has_names_of_columns(rows[0])
-            if is_long or _columns_of_texts(rows, None, None):
+            if is_long or _columns_of_texts(rows, None, None) or _columns_of_entities(rows, None):
                 return True
     counts = {separator: {line.count(separator) for line in lines} for separator in CSV}
     return any(len(n) == 1 and n != {0} and is_columns(lines, each) for each, n in counts.items())
+
+
+def _columns_of_entities(rows: list[list[str]], text: Column) -> list[int] | None:
+    """Return the columns of texts, starts, ends and labels of rows of an entity each, or None."""
+    header = rows[0] if rows else []
+    plain = [*map(plain_name, header)]
+    found = [header.index(str(text))] if text in header else []
+    for names in (TEXTS, usual.STARTS, usual.ENDS, usual.LABELS)[len(found) :]:
+        found += [plain.index(name) for name in names if name in plain][:1]
+    if len(found) < 4 or has_names_of_columns(header):
+        return None
+    return None if any(row[found[3] :][:1] == ["O"] for row in rows) else found  # O: of tokens
 
 
 def _has_tags(rows: list[list[str]]) -> bool:
@@ -86,14 +98,16 @@ def read_table(
     text_column: str | None = None,
     spans_column: str | None = None,
 ) -> Iterator[Doc]:
-    """Read a table with a token or a text in each row.
+    """Read a table with a token, a text or an entity in each row.
 
     Args:
         path: File of CSV, with commas, semicolons or tabs, or the first sheet of an .xlsx file.
             CSV is UTF-8, or Windows-1252 (Latin-1) if it has no byte order mark, and most lines
             that are not ASCII are not UTF-8. With a token in each row, columns are found as in
             `read_conll`; with a text, a cell has the entities in any form of `read_json`, or a tag
-            for each of the tokens, which spaces separate.
+            for each of the tokens, which spaces separate. With an entity in each row, columns such
+            as `text`, `start`, `end` and `label` have it; rows of equal texts, and of the same id
+            if there is one, are one text, and those without an entity one that has none.
         token_column: The number or name of the column of the tokens, tag_column that of the tags.
         text_column: The name of the column of the texts, spans_column that of the entities.
 
@@ -110,6 +124,11 @@ def read_table(
             fix, hint = "Choose a name in the first row", did_you_mean(name, header)
             raise error(str(path), f"a column {name!r}", shorten(header), fix, hint)
     columns = _columns_of_texts(first, text_column or token_column, spans_column or tag_column)
+    of_entities = None
+    if not (columns or spans_column or token_column or tag_column):
+        of_entities = _columns_of_entities(first, text_column)
+    if of_entities:
+        return make_docs(path, nlp, log, partial(_records_of_entities, rows, of_entities))
     if columns is None:
         has_no_tags = not (
             token_column or tag_column or has_names_of_columns(header) or _has_tags(first)
@@ -142,17 +161,61 @@ def _text(line: Line) -> str:
     return line.text + "\n"
 
 
-def _records(rows: Rows, text: int, annotation: int, log: ConversionLog) -> Iterator[Record]:
-    cells = _cells(rows)
-    _, header = next(cells)
-    for where, row in cells:
-        if len(row) != len(header) and any(row):
+def _checked(rows: Rows) -> Iterator[tuple[str, list[str], Record | None]]:
+    """Read the rows that are not blank; one of another length comes with a record that says so."""
+    width = 0
+    for where, row in _cells(rows):
+        width = width or len(row)
+        if any(row):
             got, fix = f"{len(row)}: {row}", "Put a cell with a separator in quotes"
-            problem = error(where, f"{len(header)} columns", got, fix)
-            yield Record(where, problem=("columns", problem))
-        elif any(row):
+            bad = Record(where, problem=("columns", error(where, f"{width} columns", got, fix)))
+            yield where, row, bad if len(row) != width else None
+
+
+def _records(rows: Rows, text: int, annotation: int, log: ConversionLog) -> Iterator[Record]:
+    found = _checked(rows)
+    _, header, _ = next(found)
+    for where, row, bad in found:
+        if bad:
+            yield bad
+        else:
             value = _value(dict(zip(map(plain_name, header), row)), row[text], row[annotation])
             yield from read_values([(where, value)], usual.Keys(), {}, log)
+
+
+def _records_of_entities(rows: Rows, columns: list[int], log: ConversionLog) -> Iterator[Record]:
+    (_, header, _), *found = _checked(rows)
+    yield from (bad for _, _, bad in found if bad)
+    plain = [*map(plain_name, header)]
+    whole = [(where, row) for where, row, bad in found if not bad]
+    # An id that no two rows share counts the entities, not the texts.
+    ids = (i for i, name in enumerate(plain) if name.split("_")[-1] == "id")
+    id = next((i for i in ids if len({row[i] for _, row in whole}) < len(whole)), columns[0])
+    texts: dict[tuple[str, str], list[tuple[str, list[str]]]] = {}
+    for where, row in whole:
+        texts.setdefault((row[columns[0]], row[id]), []).append((where, row))
+    for (text, _), group in texts.items():
+        where, first = group[0]
+        common = {
+            name: decoded(cell)
+            for i, (name, cell) in enumerate(zip(plain, first))
+            if i not in columns and name not in (*TEXTS, *ANNOTATION)
+            if cell and all(row[i] == cell for _, row in group)
+        }
+        spans = dict.fromkeys(tuple(row[i] for i in columns[1:]) for _, row in group)
+        entities = [
+            [_offset(start), _offset(end), label]
+            for start, end, label in spans
+            if not {start, end, label} <= {*MISSING}
+        ]
+        value = {**common, "text": text, "entities": entities}
+        yield from read_values([(where, value)], usual.Keys(), {}, log)
+
+
+def _offset(cell: str) -> int | str:
+    """Return the number in a cell; pandas writes 4.0 where a column has empty cells."""
+    number = cell.removesuffix(".0")
+    return int(number) if number.isdecimal() else cell
 
 
 def _value(row: dict[str, str], text: str, annotation: str) -> dict[str, Any]:

@@ -107,6 +107,21 @@ TEXTS = {
         '3,1,7,"[{""start"": 0, ""end"": 3, ""labels"": [""PER""]}]",2,Ann left\n',
         ANN,
     ),
+    "an entity in each row": Read(
+        "ticket_id,text,start,end,label\n1,Ann left Oslo,9,13,LOC\n2,Oslo,0,4,LOC\n3,so,,,\n"
+        "1,Ann left Oslo,0,3,PER\n1,Ann left Oslo,0,3,PER\n4,Oslo,,,\n",
+        ["[Ann](PER) left [Oslo](LOC)", "[Oslo](LOC)", "so", "Oslo"],
+    ),
+    "ids of entities, and numbers of pandas": Read(
+        "id\ttext\tstart_offset\tend_offset\tlabel\tdoc\n0\tAnn left Oslo\t0.0\t3.0\tPER\ta\n"
+        "1\tAnn left Oslo\t9.0\t13.0\tLOC\ta\n2\t[1]\tnan\tnan\tnan\tb\n",
+        ["[Ann](PER) left [Oslo](LOC)", "[ 1 ]"],
+    ),
+    "an entity in each row, of a chosen column": Read(
+        "ticket;begin;end;type\nAnn left;0;3;PER\nOslo;0;4;LOC\n",
+        TWO,
+        options={"text_column": "ticket"},
+    ),
     "chosen names of texts": Read(
         'id,body,marks\n1,Ann left,"[[0,3,""PER""]]"\n',
         ANN,
@@ -330,6 +345,14 @@ REFUSED = {
         "expected entities without a common token",
     ),
     "classes of texts": ("text,label\nAnn left,good\n", "nearest format is table"),
+    "an entity in a row without its end": (
+        "text,start,end,label\nOslo,0,4,LOC\nAnn left,0,,PER\n",
+        "expected whole numbers",
+    ),
+    "offsets of tokens": (
+        "sent_id,text,start,end,label\n1,Ann,0,3,B-PER\n1,left,4,8,O\n",
+        "expected a token and a tag",
+    ),
     "an open element": ("<PER>Ann</PER> and <ORG>x\n", "expected <ORG>text</ORG>"),
     "an element of HTML": ("<s><PER>Ann</PER></s>\n", "names a label, got <s>"),
     "bare B and I": ("Ann\tB\nLee\tI\nleft\tO\n", "no column of tags.*'Ann.*B'"),
