@@ -205,8 +205,16 @@ def annotation_progress(description: str) -> Iterator[Callable[["annotate.Progre
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Print warnings as one line, without the place in the code."""
+    """Print each warning once, as one line, without the place in the code."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        # Python forgets what it has shown when something changes its filters.
+        if str(message) not in shown:
+            shown.add(str(message))
+            typer.echo(f"Warning: {message}", err=True)
+
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
-        warnings.showwarning = lambda message, *_, **__: typer.echo(f"Warning: {message}", err=True)
+        warnings.showwarning = show
         yield

@@ -39,9 +39,9 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
         max_words: The number of tokens in random dev docs, about; 0 for all docs.
 
     Writes to spaCy's log, between the rows of the training: that it is fitted to few entities; dev
-    docs whose entities the component cannot learn, which are left out; that no dev doc has entities
-    of a label that is predicted, or scores are not finite, so that nothing is calibrated; and the
-    warning of `fit_platt_scaling`, but for the first time, when a pipeline has mostly learned
+    docs whose entities the component cannot learn, which are left out; and that no dev doc has
+    entities of a label that is predicted, or scores are not finite, so that nothing is calibrated.
+    Warns as `fit_platt_scaling` does, but for the first time, when a pipeline has mostly learned
     nothing yet.
     """
     chosen: dict[str, list[Example]] | None = None
@@ -129,7 +129,7 @@ def _fit(
 ) -> Fitted:
     """Calibrate a component, unless its weights are those of the last time; return what was fitted.
 
-    The first time, warnings are kept out of the log.
+    The first time, warnings are not shown, and problems are not in the log.
     """
     pipe = recognizer(nlp, name)
     models = [getattr(each, "model", None) for each in read_components(nlp, name).values()]
@@ -141,13 +141,13 @@ def _fit(
             setattr(pipe, each, value)
         return last
     try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings():
+            if is_first:
+                warnings.simplefilter("ignore")
             read = run_upstream(nlp, name, examples)
             with computed_once(pipe):
                 pipe.fit_temperature(read)
                 pipe.fit_platt_scaling(read)
-        problems = list(dict.fromkeys(f"{each.message}" for each in caught))
         if pipe.calibrated_on != found.get("calibrated_on"):
             n = pipe.calibrated_on or 0
             more = "" if n >= FEW else f" {FEW} or more are better: see `train --folds`."
@@ -157,7 +157,6 @@ def _fit(
         # The same weights may be saved again after the first time: then with the warnings.
         last = "" if is_first else digest, {each: getattr(pipe, each) for each in FITS}
     except InputError as problem:  # a training that diverged is saved too
-        problems = [f"[{name}] calibration failed: {problem}"]
-    for each in () if is_first else problems:
-        logger.warning(each)
+        if not is_first:
+            logger.warning(f"[{name}] calibration failed: {problem}")
     return last

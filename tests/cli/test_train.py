@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import spacy
+from spacy.tokens import Doc, DocBin
 from typer.testing import CliRunner
 
 from helpers import LEARNED
@@ -80,6 +81,21 @@ def test_train_prints_table_scores_calibration_and_next_step(folder: Path) -> No
     assert said[-1] == 'Next: spacy-crf-ner predict out/model-best "A text."'
     checked = runner.invoke(app, ["check", "corpus", "--config", "cnn"])
     assert checked.exit_code == 0 and "Warnings: 2" in checked.output
+
+
+def test_warning_is_printed_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also one of each step, and of the calibration of each evaluation."""
+    vocab = spacy.blank("en").vocab
+    for part in ("train", "dev"):
+        words = [["co", "uldn", part, str(i)] for i in range(4)]  # "couldn" is one token
+        docs = [Doc(vocab, each, [False, True, True, False], ents=["B-PER", "O", "B-LOC", "O"])
+                for each in words]  # fmt: skip
+        DocBin(docs=docs).to_disk(folder / f"{part}.spacy")
+    result = train(".", "out", *TINY, "--training.eval_frequency", "1")
+    assert result.exit_code == 0, result.output
+    assert "Warning: [ner] 4 of 8 gold entities do not align" in result.stderr
+    said = result.stderr + caplog.text
+    assert said.count("some gold entities do not align with the predicted tokens") == 1
 
 
 def test_corpus_without_parts_is_split_and_its_test_part_kept(folder: Path) -> None:
