@@ -63,7 +63,14 @@ def calibration_of(pipe: Component) -> str:
     if not is_calibrated(pipe):
         return "Confidences: not calibrated"
     n = pipe.calibrated_on
-    return f"Confidences: calibrated on {'given numbers' if n is None else f'{n:,} entities'}"
+    on = "given numbers" if n is None else f"{n:,} entities{few_entities(n)}"
+    return f"Confidences: calibrated on {on}"
+
+
+def few_entities(number: int) -> str:
+    """Say of fewer than 200 entities that they are too few; "" for others."""
+    few = f", too few to trust them: {FEW} or more are better, see train --folds"
+    return few if number < FEW else ""
 
 
 class Scored(NamedTuple):

@@ -14,11 +14,10 @@ from thinc.api import Config, Model
 from ..input_error import InputError
 from ..ml.digest import weights_digest
 from ..ml.random_state import kept_numpy_state, kept_random_state
-from ..pipeline.calibration import forget_calibration
+from ..pipeline.calibration import few_entities, forget_calibration
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import read_components, recognizer, recognizer_names, run_upstream
 from ..pipeline.network import computed_once
-from ..pipeline.platt_scaling import FEW
 from ..pipeline.settings import FITS
 
 CALLBACK = "spacy-crf-ner.calibrate_on_dev.v1"
@@ -150,9 +149,9 @@ def _fit(
                 pipe.fit_platt_scaling(read)
         if pipe.calibrated_on != found.get("calibrated_on"):
             n = pipe.calibrated_on or 0
-            more = "" if n >= FEW else f" {FEW} or more are better: see `train --folds`."
-            level = logging.INFO if n >= FEW else logging.WARNING
-            text = f"[{name}] Confidences are calibrated on {n} entities of the dev corpus.{more}"
+            few = few_entities(n)
+            level = logging.WARNING if few else logging.INFO
+            text = f"[{name}] Confidences are calibrated on {n} entities of the dev corpus{few}."
             logger.log(level, text)
         # The same weights may be saved again after the first time: then with the warnings.
         last = "" if is_first else digest, {each: getattr(pipe, each) for each in FITS}

@@ -120,7 +120,7 @@ def _one(record: Record, _: ConversionLog) -> list[Record]:
 
 
 def check_parts(parts: Parts, settings: CheckSettings, advice: str | None) -> str:
-    """Check a corpus as the command `check` does; count the warnings.
+    """Check a corpus as the command `check` does; count and list the warnings.
 
     Raises InputError for the first error that it finds.
 
@@ -138,7 +138,8 @@ def check_parts(parts: Parts, settings: CheckSettings, advice: str | None) -> st
         more = f" Other errors: {len(others)}." if others else ""
         shown = f" This shows all: {advice}" if advice else ""
         raise InputError(f"The corpus has errors. {first.found}{where} {first.fix}{more}{shown}")
-    shown = (
-        f" To see them: {advice}" if advice else " ".join(["", *(each.found for each in warnings)])
-    )
-    return f"Warnings in the corpus: {len(warnings)}.{shown if warnings else ''}"
+    shown = [f"Warnings in the corpus: {len(warnings)}."]
+    shown += [f"  {each.found}" for each in warnings]
+    if warnings and advice:
+        shown.append(f"To see where: {advice}")
+    return "\n".join(shown)

@@ -268,7 +268,10 @@ def test_number_that_is_given_after_a_fit_is_not_calibrated_on_entities(
     nlp, _ = fitted(saved)
     ner = ner_of(nlp)
     gold = [ent for eg in make_examples(nlp)[1:] for ent in eg.reference.ents]
-    assert calibration_of(ner) == f"Confidences: calibrated on {len(gold)} entities"
+    few = "too few to trust them: 200 or more are better, see train --folds"
+    assert calibration_of(ner) == f"Confidences: calibrated on {len(gold)} entities, {few}"
+    ner.calibrated_on = 200
+    assert calibration_of(ner) == "Confidences: calibrated on 200 entities"
     setattr(ner, name, 0.5)
     other = ner_of(spacy.load(saved)).from_bytes(ner.to_bytes())
     for each in (ner, other):

@@ -240,8 +240,8 @@ def test_training_on_few_dev_entities_says_so_in_one_line(
         warnings.simplefilter("error")
         assert callback(nlp) is callback(nlp) is nlp
     assert caplog.messages == [
-        "[ner] Confidences are calibrated on 4 entities of the dev corpus. 200 or more are better: "
-        "see `train --folds`."
+        "[ner] Confidences are calibrated on 4 entities of the dev corpus, too few to trust them: "
+        "200 or more are better, see train --folds."
     ]
     found = fits(nlp)
     assert found[0] >= 1.0 and found[1] <= 1.0
