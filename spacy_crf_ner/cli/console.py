@@ -109,14 +109,22 @@ def right(*titles: str) -> list[Column]:
     return [Column(title, justify="right") for title in titles]
 
 
-def print_summary(summary: Mapping[str, Any], text: str, as_json: bool, errors: Path) -> None:
-    """Print the summary of a run over a corpus as a text, or as JSON alone.
+def print_summary(
+    summary: Mapping[str, Any],
+    text: str,
+    as_json: bool,
+    errors: Path,
+    written: Iterable[Path] = (),
+) -> None:
+    """Print the summary of a run over a corpus as a text with the written files, or as JSON alone.
 
     If documents failed, the text names the file that lists them, and it exits with 2.
     """
     import srsly
 
     typer.echo(srsly.json_dumps(summary, indent=2) if as_json else text.format(**summary))
+    for path in () if as_json else written:
+        typer.echo(path)
     if summary["errors"]:
         if not as_json:
             typer.echo(f"Failed: {summary['errors']:,}, see {errors}")

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from ..atomic import check_new_folder
-from .console import note
+from .console import note, plain_warnings
 from .options import Component, GoldCorpus, GpuId, Model, Seed, Tool
 
 CALIBRATED = (
@@ -72,7 +72,13 @@ def review(
     check_tool(tool, binary=False)
     check_new_folder(output)
     nlp = load(model, gpu_id)
-    with Console(stderr=True).status("Training fold 1" if folds else "Predicting") as status:
+    if folds:
+        note(
+            f"Training: {folds} pipelines, one without each fold. It takes as long as {folds} "
+            "trainings; --folds 0 only predicts."
+        )
+    status = Console(stderr=True).status("Training fold 1" if folds else "Predicting")
+    with plain_warnings(), status:
         found = active_learning.review(
             nlp,
             corpus,
@@ -97,6 +103,8 @@ def review(
     typer.echo(method)
     for path in sorted(output.iterdir()):
         typer.echo(path)
+    if not found.likely:
+        return
     note(
         f"Next: open {shlex.quote(str(output / 'review.html'))} in a browser, download the "
         "answers, and run spacy-crf-ner merge answers.jsonl reviewed.spacy --into "

@@ -148,4 +148,4 @@ def suggest(
         "Tokens: {tokens:,}\n"
         "Left out: {excluded:,} that are annotated, {duplicates:,} repetitions"
     )
-    print_summary(summary, text, as_json, output / "errors.jsonl")
+    print_summary(summary, text, as_json, output / "errors.jsonl", sorted(output.iterdir()))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import spacy
 from spacy.tokens import DocBin, Span
 from typer.testing import CliRunner
 
+from spacy_crf_ner import active_learning
+from spacy_crf_ner.active_learning.label_errors import Review
 from spacy_crf_ner.cli import app
 
 SCRIPT = "<script>alert(1)</script>"
@@ -78,6 +81,28 @@ def test_review_label_studio_interface_has_gold_labels(pipeline, corpus, tmp_pat
     assert "RIVER" in asked and asked <= offered
 
 
+def test_review_says_what_it_trains_and_nothing_about_answers_without_places(
+    pipeline, corpus, tmp_path, monkeypatch
+):
+    """Warnings are plain lines, each once."""
+
+    def found(*_, **__):
+        for _ in range(2):
+            with warnings.catch_warnings():
+                warnings.warn("few entities", stacklevel=1)
+        return Review([], [], [], 0, 0)
+
+    monkeypatch.setattr(active_learning, "review", found)
+    result = run("review", pipeline, corpus, tmp_path / "out", "--folds", 3)
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines() == [
+        "Training: 3 pipelines, one without each fold. It takes as long as 3 trainings; "
+        "--folds 0 only predicts.",
+        "Warning: few entities",
+    ]
+    assert "Gold is probably wrong in 0 places" in result.stdout
+
+
 def test_review_invalid_arguments_exit_with_1(pipeline, corpus, tmp_path):
     for arguments in (["--folds", "1"], ["--tool", "paper"]):
         result = run("review", pipeline, corpus, tmp_path / "out", *arguments)
@@ -95,6 +120,9 @@ def test_suggest_excludes_merged_answers(pipeline, corpus, tmp_path, loop):
     assert result.stdout.splitlines()[:2] == [
         "Documents: 3",
         "Tasks: 3 of 3 docs, and 0 in a random sample",
+    ]
+    assert result.stdout.splitlines()[-4:] == [
+        str(out / name) for name in ("errors.jsonl", "sample.jsonl", "summary.json", "tasks.jsonl")
     ]
     lines = (out / "tasks.jsonl").read_text().splitlines()
     answers = [{**json.loads(line), "answer": "accept", "spans": []} for line in lines]
