@@ -138,8 +138,8 @@ def check_parts(parts: Parts, settings: CheckSettings, advice: str | None) -> st
         more = f" Other errors: {len(others)}." if others else ""
         shown = f" This shows all: {advice}" if advice else ""
         raise InputError(f"The corpus has errors. {first.found}{where} {first.fix}{more}{shown}")
-    shown = [f"Warnings in the corpus: {len(warnings)}."]
-    shown += [f"  {each.found}" for each in warnings]
+    lines = [f"Warnings in the corpus: {len(warnings)}."]
+    lines += [f"  {each.found}" for each in warnings]
     if warnings and advice:
-        shown.append(f"To see where: {advice}")
-    return "\n".join(shown)
+        lines.append(f"To see where: {advice}")
+    return "\n".join(lines)
