@@ -187,6 +187,14 @@ def test_a_dtype_of_prediction_does_not_affect_training(
         np.testing.assert_allclose(update(layer), expected, atol=1e-5)
 
 
+def test_a_dtype_that_is_set_after_a_prediction_is_that_of_the_next_one(encoder: Encoder) -> None:
+    expected = predict(layer_over(encoder("bert"), dtype="bf16"))
+    layer = layer_over(encoder("bert"), dtype="fp32")
+    assert (predict(layer) != expected).any()
+    shim_of(layer).set_dtype("bf16")
+    np.testing.assert_array_equal(predict(layer), expected)
+
+
 def trained_in(encoder: Encoder, setting: Any) -> Tensor:
     layer = layer_over(encoder("bert"), mixed_precision=setting)
     update(layer)
