@@ -364,6 +364,11 @@ def test_scaled_forward_backward_matches_log_space(scale: float, own: bool) -> N
     assert_allclose(scaled.log_z, logs.log_z, rtol=1e-9, atol=1e-9)
     assert_allclose(scaled.marginals(), logs.marginals(), rtol=1e-8, atol=1e-12)
     assert_allclose(scaled.entropy(), logs.entropy(), atol=1e-9)
+    pairs_of_tags = np.indices(chain.transitions.shape[-2:]).reshape(2, -1).T
+    followed = np.flatnonzero(chain.doc_of[:-1] == chain.doc_of[1:])
+    segments = np.repeat(followed, len(pairs_of_tags)), np.tile(pairs_of_tags, (len(followed), 1))
+    found, expected = (np.exp(each.log_segments(*segments)) for each in (scaled, logs))
+    assert_allclose(found, expected, rtol=1e-8, atol=1e-12)
     weights = np.linspace(-1, 2, len(chain.lengths))
     pairs = zip(
         scaled.expected_counts(weights).scores, logs.expected_counts(weights).scores, strict=True

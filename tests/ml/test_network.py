@@ -118,12 +118,12 @@ def test_set_dropout_rate_applies_to_head_in_training_only(own: float | None) ->
         np.testing.assert_array_equal(once, again)
 
 
-def test_potentials_after_update_stay_unchanged() -> None:
-    """What was predicted before a step does not change with the weights."""
+def test_update_forgets_gradients_and_keeps_earlier_potentials() -> None:
     model = make()
     potentials = model.predict(docs())
     before = copy.deepcopy(potentials)
     update(model)
+    assert not shim_of(model).gradients()
     for found, expected in zip(potentials.scores, before.scores):
         np.testing.assert_array_equal(found, expected)
 
