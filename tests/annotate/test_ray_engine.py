@@ -14,6 +14,7 @@ from pyarrow import parquet
 
 from annotated import entities, errors, records
 from spacy_crf_ner.annotate import Settings, WorkerError, annotate, annotate_on_ray
+from spacy_crf_ner.input_error import InputError
 
 ray = pytest.importorskip("ray")
 
@@ -196,7 +197,7 @@ def test_annotate_on_ray_more_workers_than_cpus_completes(on_ray, out, cluster):
 def test_annotate_on_ray_unloadable_model_raises(on_ray, tmp_path, out, model, cluster):
     broken = shutil.copytree(model, tmp_path / "broken")
     (broken / "config.cfg").unlink()
-    with pytest.raises(OSError, match=r"out: .*config\.cfg.*--resume"):
+    with pytest.raises(InputError, match=r"broken is no pipeline: it has no config\.cfg"):
         on_ray(["x"], model=str(broken), workers=1)
     assert not (out / "summary.json").exists()
 
