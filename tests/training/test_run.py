@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ from spacy_crf_ner.training.options import Options, make_config
 from training.conftest import DEV, SMALL
 
 ENTITIES = sum(len(spans) for _, spans in DEV)
+keeps_dollars = pytest.mark.skipif(
+    version("confection").startswith("0."), reason="confection 0.1 loses the character after a $"
+)
 
 
 def train(*corpus: Any, steps: int | None = 2, **settings: Any) -> Language:
@@ -214,6 +218,7 @@ def test_override_wins_over_what_is_computed(corpus: Path, trained_with: Any) ->
     assert training["optimizer"]["learn_rate"]["warmup_steps"] == 3
 
 
+@keeps_dollars
 @pytest.mark.parametrize("name", ["d$x", "a${b}c$"])
 def test_dollar_in_a_path_or_an_override_is_no_variable(
     name: str, corpus: Path, tmp_path: Path, trained_with: Any
@@ -231,6 +236,7 @@ def test_dollar_in_a_path_or_an_override_is_no_variable(
         assert written["corpora"]["train"]["path"] == str(folder / "train.spacy")
 
 
+@keeps_dollars
 def test_corpus_whose_path_has_a_dollar_is_trained_on(corpus: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(corpus, tmp_path / "d$x")
     assert recognizer(train(folder, steps=1)).labels == ("LOC", "PER")
@@ -318,12 +324,12 @@ def test_labels_are_predicted_beside_those_of_the_corpus(corpus: Path) -> None:
         ),
         ({"overrides": {"training.max_stepz": 3}}, r"no setting training.max_stepz .*max_steps\?"),
         ({"overrides": {"trainin.max_steps": 3}}, r"no setting trainin.max_steps .*max_steps\?"),
-        ({"overrides": {"training.max_steps": "many"}}, "cnn cannot be used. .*max_steps: Input"),
+        ({"overrides": {"training.max_steps": "many"}}, "cnn cannot be used. .*max_steps: "),
         (
             {"steps": None, "overrides": {"training.max_steps": "many"}},
-            "cnn cannot be used. .*max_steps: Input",
+            "cnn cannot be used. .*max_steps: ",
         ),
-        ({"overrides": {"components.ner.treshold": 1}}, "cnn cannot be used. .*'treshold'"),
+        ({"overrides": {"components.ner.treshold": 1}}, "cnn cannot be used. .*treshold"),
         ({"overrides": {"components.ner.factory": "nerr"}}, "cnn cannot be used. .E002. .* class"),
         ({"overrides": {"paths.vectors": "no_vectors"}}, "cnn cannot be used. .E884. .*no_vectors"),
         ({"overrides": {"nlp.lang": "english"}}, "lang: expected a language of spaCy, .*'english'"),
